@@ -662,6 +662,7 @@ class OpenCL(Backend):
         finally:
             self._programs.known.clear()
             self._queues.clear()
+            self.__dict__.pop("_guesses", None)
             if (context := self.__dict__.get("_cuda")) is not None:
                 context.release()
             with self._pool_lock:

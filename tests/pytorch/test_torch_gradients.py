@@ -49,11 +49,15 @@ def test_of_complex_scalars() -> None:
     assert torch.autograd.gradcheck(lambda *x: operators.gemm(*x, 2 - 1j, 1 + 3j), (a, b, c))
 
 
-def test_are_torchs_in_float32() -> None:
-    x, w, b = small(6, 5).requires_grad_(), small(4, 5, seed=1).requires_grad_(), small(4, seed=2).requires_grad_()
-    found = torch.autograd.grad(gt.linear(x, w, b).sum(), (x, w, b))
-    wanted = torch.autograd.grad(torch.nn.functional.linear(x, w, b).sum(), (x, w, b))
+@pytest.mark.parametrize("dtype", ["float32", "complex64"])
+def test_are_torchs_in_single_precision(dtype: str) -> None:
+    """Of small whole numbers, whose sums are exact."""
+    *operands, grad = (small(*shape, dtype=dtype, seed=i) for i, shape in enumerate([(6, 5), (4, 5), (4,), (6, 4)]))
+    x, w, b = (one.requires_grad_() for one in operands)
+    found = torch.autograd.grad(gt.linear(x, w, b), (x, w, b), grad)
+    wanted = torch.autograd.grad(torch.nn.functional.linear(x, w, b), (x, w, b), grad)
     for one, other in zip(found, wanted, strict=True):
+        assert one.dtype == getattr(torch, dtype)
         equal(one, other)
 
 
