@@ -33,7 +33,8 @@ _SEEN, _UNKNOWN = 0, 1
 class Addresses:
     """Those of memory that was given before, of one device: for memory that is given once it does not pay to ask.
 
-    A kernel of one work-item tells them, on a queue of its own, so that nothing waits but who asks: some 50 µs, once.
+    A kernel of one work-item tells them, on a queue of its own, so that who asks waits for a launch, once, and not for the work
+    of other queues.
     """
 
     def __init__(self, context: cl.Context, device: cl.Device, program: cl.Program) -> None:

@@ -8,11 +8,13 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 import gemmport as gp
 from gemmport.backends import _opencldiscovery
+from gemmport.bench import environment
 from gemmport.bench.environment import gpu_state
 
 # Of a machine of two GPUs; it knows each by its number, and by its place as the driver and as nvidia-smi write it.
@@ -75,6 +77,20 @@ def test_the_gpu_computes_until_its_clocks_are_told(tmp_path: Path, monkeypatch:
 
     assert of_a_machine_of_two(FIRST, tmp_path, monkeypatch, keep_busy=keep_busy)
     assert moments[-1] - moments[0] > 5e-3
+
+
+def test_what_does_not_come_back_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As nvidia-smi of a driver that hangs."""
+    tool = tmp_path / "nvidia-smi"
+    tool.write_text(f"#!{sys.executable}\nimport time\ntime.sleep(60)\n")
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(environment, "_MOST_SECONDS", 0.3)
+    backend: Any = SimpleNamespace(bus_id=lambda: FIRST)
+    for keep_busy in (None, lambda: time.sleep(0.01)):
+        before = time.monotonic()
+        assert gpu_state(backend, keep_busy) == {}
+        assert time.monotonic() - before < 10
 
 
 @pytest.mark.parametrize("status", [0, 6])

@@ -9,6 +9,7 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
@@ -52,6 +53,9 @@ _ASKED = ("driver_version", "clocks.sm", "clocks.mem", "power.draw", "temperatur
 _AT_ONCE = "power.draw.instant"
 """Which older drivers do not tell; `power.draw` is the mean of a second."""
 
+_MOST_SECONDS = 10.0
+"""That nvidia-smi is waited for."""
+
 
 def gpu_state(backend: Backend, keep_busy: Callable[[], None] | None = None) -> dict[str, str]:
     """Clocks, power and temperature of NVIDIA's GPU at this moment, by nvidia-smi; empty elsewhere.
@@ -74,12 +78,17 @@ def gpu_state(backend: Backend, keep_busy: Callable[[], None] | None = None) -> 
 
 
 def _told(command: list[str], meanwhile: Callable[[], None] | None) -> str:
-    """What a command writes; nothing where it fails."""
+    """What a command writes; nothing where it fails, or takes longer than `_MOST_SECONDS`."""
+    end = time.monotonic() + _MOST_SECONDS
     try:
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
-            while meanwhile is not None and process.poll() is None:
-                meanwhile()
-            text, _ = process.communicate(timeout=10)
+            try:
+                while meanwhile is not None and process.poll() is None and time.monotonic() < end:
+                    meanwhile()
+                text, _ = process.communicate(timeout=max(end - time.monotonic(), 0.1))
+            except BaseException:
+                process.kill()
+                raise
     except (OSError, subprocess.SubprocessError):
         return ""
     return text if process.returncode == 0 else ""
