@@ -102,12 +102,14 @@ def constants(device: DeviceInfo, model: DeviceModel) -> Mapping[str, float]:
 def fit(
     mma: KernelVariant, tiling: Parameters, problem: GemmProblem, device: DeviceInfo, own: Mapping[str, float]
 ) -> dict[str, ParameterValue]:
-    """A tiling of 2-byte elements for those of the problem, with as many stages as the device has room for; empty where it has
-    none for it.
+    """A tiling of 2-byte elements for those of the problem, with as many stages as the device has room for, and the product
+    steps; empty where the device has none for it.
     """
-    values = {**tiling, "TSK": int(tiling["TSK"]) * 2 // problem.dtype.itemsize}
+    depth = int(tiling["TSK"]) * 2 // problem.dtype.itemsize
+    values = {**tiling, "TSK": depth}
     room = device.most_local_memory if device.language == "cuda" else device.local_memory
-    stages = int(values["STAGES"])
+    # With one more than steps all tiles are on their way from the start: what others take has room for another group.
+    stages = min(int(values["STAGES"]), (-(-problem.effective_k // depth) or 1) + 1)
     while stages > 2 and mma.local_bytes({**values, "STAGES": stages}, problem) > room:
         stages -= 1
     try:

@@ -54,7 +54,7 @@ def joined(parts: Mapping[str, float], sharpness: float = SHARPNESS) -> float:
     longest = max(parts.values(), default=0.0)
     if not longest:
         return 0.0
-    return float(longest * sum((part / longest) ** sharpness for part in parts.values()) ** (1 / sharpness))
+    return float(longest * sum([(part / longest) ** sharpness for part in parts.values()]) ** (1 / sharpness))
 
 
 def crossing(pitch: int, line_bytes: float) -> float:
