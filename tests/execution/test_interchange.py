@@ -1518,6 +1518,15 @@ IN_ANY_THREAD = tuple(each for each in MEANWHILE if each is not array_that_torch
 """What another library has may be at work on any stream, and nobody tells on which ones other threads capture graphs."""
 
 
+WITH_SCRATCH = ((64, 64, 8192), (1280, 1280, 1280))
+"""Products, one split along k and one packed, of which one or the other has scratch memory on every GPU of today's."""
+
+
+def assert_some_have_scratch() -> None:
+    problems = [gp.GemmProblem.create(*sizes) for sizes in WITH_SCRATCH]
+    assert any(gp.plan(problem, cuda_backend().device).scratch for problem in problems)
+
+
 class TestTorch:
     def test_bfloat16_goes_in_and_comes_out(self) -> None:
         kind = _Kind("torch")
@@ -1546,7 +1555,7 @@ class TestTorch:
             return torch.randint(-3, 4, shape, device="cuda").float()
 
         stream, graphs = torch.cuda.Stream(), []
-        for m, n, k in ((64, 64, 8192), (1280, 1280, 1280)):  # split along k, and packed
+        for m, n, k in WITH_SCRATCH:
             x, y, out = numbers(m, k), numbers(k, n), torch.zeros(m, n, device="cuda")
             stream.wait_stream(torch.cuda.current_stream())
             with torch.cuda.stream(stream):
@@ -1557,8 +1566,7 @@ class TestTorch:
             with torch.cuda.graph(graph, stream=stream):
                 gp.matmul(x, y, out=out)
             graphs.append((graph, x, y, out, torch.cuda.Stream()))
-        shapes = [gp.GemmProblem.create(64, 64, 8192), gp.GemmProblem.create(1280, 1280, 1280)]
-        assert any(gp.plan(shape, cuda_backend().device).scratch for shape in shapes)
+        assert_some_have_scratch()
         large = numbers(1500, 3000)
         repeated._known_of_libraries.clear()  # what graphs launch is theirs
         torch.cuda.empty_cache()
@@ -1748,6 +1756,42 @@ class TestTorch:
         out = torch.zeros((6, 8)).T
         assert gemm(x, y, out=out, device=best_backend.device) is out
         assert out.tolist() == (a @ b).tolist()
+
+
+class TestCuPy:
+    def test_graphs_have_their_own_scratch_memory(self) -> None:
+        """As PyTorch's: two from one stream, replayed at once on two, with a larger product between, and memory given back."""
+        kind, rng = _Kind("cupy"), np.random.default_rng(5)
+        cupy = kind.module
+        stream, graphs = cupy.cuda.Stream(non_blocking=True), []
+        for m, n, k in WITH_SCRATCH:
+            x, y, out = (kind.array(integers(shape, np.float32, rng)) for shape in ((m, k), (k, n), (m, n)))
+            cupy.cuda.Device().synchronize()
+            with stream:
+                for _ in range(2):
+                    gp.matmul(x, y, out=out)
+                stream.synchronize()
+                stream.begin_capture()
+                gp.matmul(x, y, out=out)
+                graph = stream.end_capture()
+            graphs.append((graph, x, y, out, cupy.cuda.Stream(non_blocking=True)))
+        assert_some_have_scratch()
+        large = integers((1500, 3000), np.float32, rng)
+        beside_them = kind.array(large)
+        repeated._known_of_libraries.clear()  # what graphs launch is theirs
+        cupy.get_default_memory_pool().free_all_blocks()
+        for _ in range(10):
+            for _, x, _, out, _ in graphs:
+                x.set(integers(x.shape, np.float32, rng))
+                out.set(np.zeros(out.shape, np.float32))
+            cupy.cuda.Device().synchronize()
+            for graph, *_, beside in graphs:
+                graph.launch(stream=beside)
+            eager = gp.matmul(beside_them, beside_them.T)
+            cupy.cuda.Device().synchronize()
+            for _, x, y, out, _ in graphs:
+                np.testing.assert_array_equal(kind.get(out), kind.get(x) @ kind.get(y))
+            np.testing.assert_array_equal(kind.get(eager), large @ large.T)
 
 
 # Refusals
