@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from statistics import median
 
 from gemmport.bench.regret import Choice, judge
@@ -502,12 +503,12 @@ def packed_with_avx512(files: Files) -> Table:
     return Table(["m = n = k>", "type", *(f"{name}>" for name in tiles.values()), "ratio>"], rows)
 
 
-def direct_for_small_products(files: Files) -> Table:
+def direct_for_small_products(files: Files, machine: str) -> Table:
     """docs/cpu.md: small cubes by packed, and by direct with groups of sixteen work-items and of one, in µs."""
     found = {}
     for own in CPUS:
         for kernel, kind in (("packed", "packed-small"), ("direct", "direct")):
-            for cube in files.results(f"xeon/study/{kind}-{own}.json"):
+            for cube in files.results(f"{machine}/study/{kind}-{own}.json"):
                 for trial in cube["trials"]:
                     if trial["set"]:
                         way = kernel, trial["parameters"].get("THREADSX")
@@ -521,13 +522,15 @@ def direct_for_small_products(files: Files) -> Table:
     return Table(["m = n = k>", "type", *(f"{name}, {way}>" for name in CPUS.values() for way in ways.values())], rows)
 
 
-def calls_of_small_products(files: Files) -> Table:
+def calls_of_small_products(files: Files, machine: str) -> Table:
     """docs/cpu.md: what calls of small products take before direct's small tile and with it, in µs."""
     rows = []
     for arrays in ("device", "numpy"):
         for own, name in CPUS.items():
-            each = [files.results(f"xeon/calls/small-{arrays}-{when}-{own}.json") for when in ("before", "after")]
-            for pair in zip(*each, strict=True):
+            names = [f"{machine}/calls/small-{arrays}-{when}-{own}.json" for when in ("before", "after")]
+            if not files.names(names[0]):  # not all were measured
+                continue
+            for pair in zip(*map(files.results, names), strict=True):
                 ways = [[call["seconds"]["out"][way]["median"] for call in pair] for way in ("back_to_back", "awaited")]
                 told = (f"{1e6 * seconds:.0f}" for way in ways for seconds in way)
                 rows.append([arrays, name, str(pair[0]["m"]), *told])
@@ -596,8 +599,10 @@ RECIPES: dict[str, Recipe] = {
     "choices where nothing is shipped, on CPUs": untuned_choices_on_cpus,
     "clusters of wgmma": clusters_of_wgmma,
     "decoding": decoding,
-    "calls of small products": calls_of_small_products,
-    "direct for small products": direct_for_small_products,
+    "calls of small products": partial(calls_of_small_products, machine="xeon"),
+    "calls of small products on Zen 4": partial(calls_of_small_products, machine="zen4"),
+    "direct for small products": partial(direct_for_small_products, machine="xeon"),
+    "direct for small products on Zen 4": partial(direct_for_small_products, machine="zen4"),
     "packed with AVX-512 under PoCL 3.0": packed_with_avx512,
     "vectors under PoCL 3.0": vectors_under_pocl30,
     "float64 by line": float64_by_line,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from itertools import accumulate
 from statistics import median
 
@@ -135,11 +136,11 @@ def first_looks(files: Files) -> Table:
     return Table(["runtime", "candidates>", "look", "median>", "beyond 1.25>", "beyond 2>", "most>"], rows)
 
 
-def held_out_choices(files: Files) -> Table:
+def held_out_choices(files: Files, machine: str) -> Table:
     """What today's choices for small cubes that are in no trial take, over the best of `packed` and of `direct`'s two tiles."""
     shipped, rows = load_configuration(()), []
     for own, runtime in CPUS.items():
-        documents = [files.document(f"xeon/study/{kernel}-held-{own}.json") for kernel in ("direct", "packed")]
+        documents = [files.document(f"{machine}/study/{kernel}-held-{own}.json") for kernel in ("direct", "packed")]
         (told,) = documents[0]["environment"]["devices"].values()
         device = DeviceInfo.from_dict({name: value for name, value in told.items() if name != "runtime"})
         regrets = []
@@ -191,6 +192,7 @@ RECIPES: dict[str, Recipe] = {
     "how near predictions come": predicted,
     "the worst regrets on CPUs": worst_regrets,
     "first looks at candidates": first_looks,
-    "choices for small products that are in no trial": held_out_choices,
+    "choices for small products that are in no trial": partial(held_out_choices, machine="xeon"),
+    "choices for small products on Zen 4": partial(held_out_choices, machine="zen4"),
     "designs of the tuner on a Xeon": designs_on_a_xeon,
 }
