@@ -485,8 +485,8 @@ def test_gemv_leaves_batches_of_small_products_to_other_kernels(
 
 
 def test_batches_of_small_products_are_not_direct_on_cpus() -> None:
-    """A group of `direct` computes a tile of 32 × 64 there, whatever is left of it."""
-    direct, cpu = kernels.variant("direct"), DEVICES["CPU under PoCL"]
+    """A group of `direct` computes a tile of 32 × 64 on those that nobody measured, whatever is left of it."""
+    direct, cpu = kernels.variant("direct"), replace(DEVICES["CPU under PoCL"], vendor="arm", architecture="neoverse")
     many, few = (GemmProblem.create(32, 32, 32, batch=batch) for batch in (8, 7))
     larger = GemmProblem.create(32, 33, 32, batch=8)
     assert (direct.declined(many, cpu, model_of(cpu)) or "").startswith(
@@ -497,8 +497,24 @@ def test_batches_of_small_products_are_not_direct_on_cpus() -> None:
     assert (
         direct.declined(many, DEVICES["NVIDIA sm_90 under CUDA"], model_of(DEVICES["NVIDIA sm_90 under CUDA"])) is None
     )
-    pocl = replace(cpu, platform_version="3.1")
-    assert [make_plan(problem, pocl, SHIPPED).variant for problem in (many, few, larger)] == ["packed"] * 3
+
+
+@pytest.mark.parametrize(("platform", "version"), [("pocl", "3.1"), ("intel", "2026.22")])
+def test_batches_on_amds_cpus_are_direct_where_its_small_tile_is_filled(platform: str, version: str) -> None:
+    """By trials on Zen 4: `packed` took two to four times as long for 8 × 16 × 8, `direct` for 31 cubed."""
+    cpu = replace(
+        DEVICES["CPU under PoCL"], platform=platform, platform_version=version, compute_units=2, clock_mhz=2596,
+        caches=(2**15, 2**20, 2**24),
+    )  # fmt: skip
+
+    def choice(m: int, n: int, k: int, batch: int) -> tuple[str, object]:
+        plan = make_plan(GemmProblem.create(m, n, k, batch=batch), cpu, SHIPPED)
+        return plan.variant, plan.values.get("THREADSX")
+
+    for sizes in ((8, 8, 8, 30_000), (16, 16, 16, 8_000), (32, 32, 32, 2_000), (8, 16, 8, 10_000), (32, 16, 24, 100)):
+        assert choice(*sizes) == ("direct", 1), sizes
+    for sizes in ((23, 23, 23, 5_000), (31, 31, 31, 300)):
+        assert choice(*sizes) == ("packed", None), sizes
 
 
 @pytest.mark.parametrize("platform", ["pocl", "intel"])
