@@ -1143,7 +1143,7 @@ _OF_RUNS = (
     ),
     of_prelude(
         "multiplies by conjugates of runs",
-        r"sum\.even -= a\.y \* b\.odd;\n(.*)\n *sum\.odd \+= a\.y \* b\.even|mul_add\(a, (ELEMENT\(b, w\)),",
+        r"SUBTRACT_PRODUCT\(sum\.even, a\.y, b\.odd\);\n(.*)\n *sum\.odd \+= a\.y \* b\.even|mul_add\(a, (ELEMENT\(b, w\)),",
         {
             "opencl": r"sum.even += a.y * b.odd;\n    sum.odd -= a.x * b.odd;\n    sum.odd += a.y * b.even",
             "cuda": r"mul_add(a, conjugated(\2),",
