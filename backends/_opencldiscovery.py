@@ -177,7 +177,7 @@ def sub_group_sizes(device: cl.Device) -> tuple[int, ...]:
 
 
 def _numbers(device: cl.Device, what: int, kind: type[ctypes.c_uint | ctypes.c_size_t], most: int) -> tuple[int, ...]:
-    """What a device tells of itself in numbers of a kind, so many at most; none where it does not know what is asked."""
+    """The numbers that a device answers with, `most` at most, each of a C type; none where it does not know the question."""
     ask = ctypes.CDLL(cl._cl.__file__).clGetDeviceInfo  # of the OpenCL library that PyOpenCL uses
     ask.argtypes = (ctypes.c_void_p, ctypes.c_uint, ctypes.c_size_t, ctypes.c_void_p, ctypes.POINTER(ctypes.c_size_t))
     told, nbytes = (kind * most)(), ctypes.c_size_t()

@@ -81,7 +81,7 @@ def test_a_program_that_cannot_be_completed_does_not_run(device: gp.Backend) -> 
 
 
 NOWHERE, KNOWN = 1, 2
-"""What `told` tells of the address in a map of its memory."""
+"""How `told` judges the address in a map: it is not that of its memory, or it is."""
 
 
 @pytest.mark.best_of_each_backend

@@ -107,7 +107,7 @@ def test_nothing_is_recorded_where_the_gpu_is_not_known(
     ids=["a bus of its own", "all parts", "one bus for all", "not told"],
 )
 def test_opencl_tells_where_a_gpu_is(told: tuple[int, ...], place: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By domain, bus, device and function; nothing where the device does not know what is asked."""
+    """The place has a domain, a bus, a device and a function. It is empty where the device does not answer."""
     asked = []
 
     def numbers(device: object, what: int, *_: object) -> tuple[int, ...]:
