@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
-from itertools import accumulate
-from statistics import median
+from itertools import accumulate, product
+from statistics import geometric_mean, median
 
 import predictions
 
 from gemmport.core.device import DeviceInfo
 from gemmport.core.problem import GemmProblem
+from gemmport.planning.correction import Place
 from gemmport.planning.lookup import Configuration, load_configuration
 from gemmport.planning.planner import make_plan
+from gemmport.planning.schema import Trial
 from gemmport.tuning.measuring import LOOK_SECONDS
 from recipes.table import CPUS, ROOT, Files, Recipe, Result, Table, hundredths, times
 
@@ -136,27 +139,85 @@ def first_looks(files: Files) -> Table:
     return Table(["runtime", "candidates>", "look", "median>", "beyond 1.25>", "beyond 2>", "most>"], rows)
 
 
+Measured = dict[GemmProblem, dict[tuple[str, object], float]]
+"""Of each product the seconds of each kernel, `direct` with either THREADSX."""
+
+
+def _measured(files: Files, machine: str, runtime: str, *studies: str) -> tuple[DeviceInfo, Measured]:
+    """What `packed` and `direct`'s two tiles took in studies of a runtime, for the products that both were measured for."""
+    found: Measured = {}
+    for kernel, study in product(("direct", "packed"), studies):
+        name = f"{machine}/study/{kernel}{study and '-'}{study}-{runtime}.json"
+        if not files.names(name):
+            continue
+        document = files.document(name)
+        (told,) = document["environment"]["devices"].values()
+        for one in document["results"]:
+            problem = GemmProblem.create(
+                one["m"], one["n"], one["k"],
+                batch=one["batch"], dtype=one["dtype"], trans_a=one["trans_a"], trans_b=one["trans_b"],
+            )  # fmt: skip
+            found.setdefault(problem, {}).update(
+                ((trial["kernel"], trial["parameters"].get("THREADSX")), trial["seconds"]["median"])
+                for trial in one["trials"] if trial["set"]
+            )  # fmt: skip
+    device = DeviceInfo.from_dict({name: value for name, value in told.items() if name != "runtime"})
+    return device, {each: own for each, own in found.items() if {"direct", "packed"} <= {kernel for kernel, _ in own}}
+
+
+def _regret(
+    problem: GemmProblem, device: DeviceInfo, seconds: Mapping[tuple[str, object], float], own: Configuration
+) -> float:
+    """What the planner's choice takes over the best time."""
+    plan = make_plan(problem, device, own)
+    return seconds[plan.variant, plan.values.get("THREADSX")] / min(seconds.values())
+
+
 def held_out_choices(files: Files, machine: str) -> Table:
     """What today's choices for small cubes that are in no trial take, over the best of `packed` and of `direct`'s two tiles."""
     shipped, rows = load_configuration(()), []
     for own, runtime in CPUS.items():
-        documents = [files.document(f"{machine}/study/{kernel}-held-{own}.json") for kernel in ("direct", "packed")]
-        (told,) = documents[0]["environment"]["devices"].values()
-        device = DeviceInfo.from_dict({name: value for name, value in told.items() if name != "runtime"})
-        regrets = []
-        for cubes in zip(*(document["results"] for document in documents), strict=True):
-            seconds = {
-                (one["kernel"], one["parameters"].get("THREADSX")): one["seconds"]["median"]
-                for cube in cubes for one in cube["trials"] if one["set"]
-            }  # fmt: skip
-            size, dtype = cubes[0]["m"], cubes[0]["dtype"]
-            plan = make_plan(GemmProblem.create(size, size, size, dtype=dtype), device, shipped)
-            taken = seconds[plan.variant, plan.values.get("THREADSX")]
-            regrets.append((taken / min(seconds.values()), f"{size} in {dtype}"))
+        device, measured = _measured(files, machine, own, "held")
+        regrets = [
+            (_regret(problem, device, seconds, shipped), f"{problem.m} in {problem.dtype}")
+            for problem, seconds in measured.items()
+        ]  # fmt: skip
         worst = [f"{regret:.2f} ({name})" for regret, name in sorted(regrets, reverse=True)[:2]]
         near = sum(regret <= NEAR for regret, _ in regrets)
         rows.append([runtime, str(len(regrets)), str(near), *worst])
     return Table(["runtime", "products>", f"at most {NEAR}>", "the worst>", "the next>"], rows)
+
+
+STUDIES = "held", "", "small", "tiny", "batches", "batches-of-types"
+"""What `direct` and `packed` were measured for beside each other; "" and "small" are the same products."""
+
+
+def choices_without_their_trials(files: Files) -> Table:
+    """What choices take over the best, where the planner does not know the product's own trial."""
+    shipped, rows = load_configuration(()), []
+    for machine, (own, runtime) in product(("xeon", "zen4"), CPUS.items()):
+        device, measured = _measured(files, machine, own, *STUDIES)
+        regrets = [
+            _regret(problem, device, seconds, _without_trials_of(problem, shipped))
+            for problem, seconds in measured.items()
+        ]
+        near = sum(regret <= NEAR for regret in regrets)
+        told = [str(len(regrets)), str(near), f"{geometric_mean(regrets):.3f}", hundredths(max(regrets))]
+        rows.append([{"xeon": "Xeon", "zen4": "Zen 4"}[machine], runtime, *told])
+    return Table(["machine", "runtime", "products>", f"at most {NEAR}>", "geometric mean>", "the worst>"], rows)
+
+
+def _without_trials_of(problem: GemmProblem, configuration: Configuration) -> Configuration:
+    place = Place.of(problem)
+
+    def is_another(trial: Trial) -> bool:
+        return Place.at(trial.m, trial.n, trial.k, trial.batch, trial.ops.upper(), trial.dtype) != place
+
+    entries = (
+        replace(each, entry=replace(each.entry, trials=tuple(filter(is_another, each.entry.trials))))
+        for each in configuration.entries
+    )
+    return replace(configuration, entries=tuple(entries))
 
 
 NEAR = 1.05
@@ -194,5 +255,6 @@ RECIPES: dict[str, Recipe] = {
     "first looks at candidates": first_looks,
     "choices for small products that are in no trial": partial(held_out_choices, machine="xeon"),
     "choices for small products on Zen 4": partial(held_out_choices, machine="zen4"),
+    "choices without a product's own trial": choices_without_their_trials,
     "designs of the tuner on a Xeon": designs_on_a_xeon,
 }

@@ -2,7 +2,8 @@
 
 The factor of a candidate is the weighted mean of the logarithms of these ratios, by inverse distance (D. Shepard, "A
 two-dimensional interpolation function for irregularly-spaced data", 1968). Distances are counted in doublings of a size; a
-trial of another tiling, kernel, type or op counts as so many doublings further away. A model that is wrong by a constant is
+trial of another tiling, kernel, type or op counts as so many doublings further away, and so does one whose tiles crossed an
+edge of D where the product's do not, or the other way round. A model that is wrong by a constant is
 right behind it, and a product that was tried has the time that was measured.
 """
 
@@ -12,6 +13,7 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from gemmport import kernels
 from gemmport.core.plan import ParameterValue
 from gemmport.core.problem import GemmProblem
 
@@ -28,6 +30,11 @@ good by the model, goes before it.
 
 OTHER_TILING, OTHER_KERNEL, OTHER_OPS, OTHER_TYPE = 1.5, 4.0, 1.0, 3.0
 """Doublings that such a difference counts as."""
+
+OTHER_EDGE = 0.7
+"""Doublings that it counts as where one of two products is whole tiles along the rows or columns of D, and the other is not.
+By the choices for 374 products on CPUs, each without its own trial: docs/tuning-studies.md, "Trials at edges".
+"""
 
 
 @dataclass(frozen=True)
@@ -57,12 +64,37 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Ratio:
-    """A trial: what a candidate took for a product, over what was predicted."""
+class Way:
+    """How a product is computed.
 
-    place: Place
+    Attributes:
+        whole: whether D is whole tiles along its rows, and along its columns.
+    """
+
     kernel: str
     tiling: Mapping[str, ParameterValue]
+    whole: tuple[bool, bool]
+
+    @classmethod
+    def of(cls, kernel: str, tiling: Mapping[str, ParameterValue], problem: GemmProblem) -> Way:
+        """That of a problem by a kernel with all of its parameters."""
+        tile = kernels.variant(kernel).tile(tiling)
+        return cls(kernel, tiling, (problem.m % tile.rows == 0, problem.n % tile.columns == 0))
+
+    def squared_distance(self, other: Way) -> float:
+        """In doublings."""
+        if self.kernel != other.kernel:
+            return OTHER_KERNEL**2
+        edges = sum(one != two for one, two in zip(self.whole, other.whole, strict=True))
+        return (self.tiling != other.tiling) * OTHER_TILING**2 + edges * OTHER_EDGE**2
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """A trial: what a way took for a product, over what was predicted."""
+
+    place: Place
+    way: Way
     ratio: float
 
 
@@ -77,23 +109,20 @@ class Correction:
         """Takes one more trial into account."""
         self._trials.append(trial)
 
-    def factor(self, place: Place, kernel: str, tiling: Mapping[str, ParameterValue]) -> float:
-        """By what the prediction of a candidate for a product is to be multiplied; 1 where there are no trials."""
+    def factor(self, place: Place, way: Way) -> float:
+        """By what the prediction of a way for a product is to be multiplied; 1 where there are no trials."""
         total = weights = 0.0
         for trial, squared in zip(self._trials, self._squared_distances(place), strict=True):
-            if trial.kernel != kernel:
-                squared += OTHER_KERNEL**2  # noqa: PLW2901 - this loop is what planning takes
-            elif trial.tiling != tiling:
-                squared += OTHER_TILING**2  # noqa: PLW2901
-            weight = max(squared, LEAST_DISTANCE**2) ** (-POWER / 2)
+            distance = squared + way.squared_distance(trial.way)
+            weight = max(distance, LEAST_DISTANCE**2) ** (-POWER / 2)
             total += weight * math.log(trial.ratio)
             weights += weight
         return math.exp(total / weights) if weights else 1.0
 
-    def doubt(self, place: Place, kernel: str, tiling: Mapping[str, ParameterValue]) -> float:
+    def doubt(self, place: Place, way: Way) -> float:
         """By what the corrected prediction is to be multiplied, too, where a choice is not to be an experiment."""
         tried = any(
-            trial.kernel == kernel and trial.tiling == tiling and squared <= OTHER_TILING**2
+            trial.way.kernel == way.kernel and trial.way.tiling == way.tiling and squared <= OTHER_TILING**2
             for trial, squared in zip(self._trials, self._squared_distances(place), strict=True)
         )
         return 1.0 if tried or not self._trials else UNTRIED

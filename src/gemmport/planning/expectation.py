@@ -17,7 +17,7 @@ from gemmport.core.device import DeviceInfo
 from gemmport.core.errors import GemmportError
 from gemmport.core.problem import GemmProblem
 from gemmport.planning import preparation
-from gemmport.planning.correction import Correction, Place, Ratio
+from gemmport.planning.correction import Correction, Place, Ratio, Way
 from gemmport.planning.schema import Entry, Trial
 
 
@@ -63,8 +63,8 @@ def _corrected(
     tiling = resolved(each.kernel, each.stated, problem, rankings)
     if tiling is None:
         return each
-    factor, doubt = correction.factor(place, each.kernel, tiling), correction.doubt(place, each.kernel, tiling)
-    return Choice(each.kernel, each.stated, factor, doubt)
+    way = Way.of(each.kernel, tiling, problem)
+    return Choice(each.kernel, each.stated, correction.factor(place, way), correction.doubt(place, way))
 
 
 def predict(kernel: str, stated: Parameters, problem: GemmProblem, rankings: Rankings) -> float | None:
@@ -117,7 +117,7 @@ def _ratios(entry: Entry, device: DeviceInfo, model: DeviceModel) -> Iterator[Ra
             for at, seconds in each.items():
                 tiling = resolved(kernel, entry.kernels[kernel][at], problem, rankings)
                 if tiling is not None and (predicted := predict(kernel, tiling, problem, rankings)):
-                    yield Ratio(place, kernel, tiling, seconds / predicted)
+                    yield Ratio(place, Way.of(kernel, tiling, problem), seconds / predicted)
 
 
 def _problem(trial: Trial) -> GemmProblem:

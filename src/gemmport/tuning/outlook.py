@@ -11,7 +11,7 @@ from gemmport.core.errors import DtypeError, UnsupportedError
 from gemmport.core.plan import Plan
 from gemmport.core.problem import GemmProblem
 from gemmport.planning import preparation
-from gemmport.planning.correction import Correction, Place, Ratio
+from gemmport.planning.correction import Correction, Place, Ratio, Way
 from gemmport.planning.lookup import Configuration
 from gemmport.planning.planner import candidates
 from gemmport.tuning.space import Space
@@ -52,7 +52,7 @@ class Outlook:
 
     def seconds(self, plan: Plan) -> float:
         """What a candidate is expected to take, in the light of what was tried."""
-        return self._predicted(plan) * self._correction.factor(Place.of(plan.problem), plan.variant, plan.values)
+        return self._predicted(plan) * self._correction.factor(Place.of(plan.problem), _way(plan))
 
     def knows(self, kernel: str) -> bool:
         """Whether a candidate of a kernel was tried."""
@@ -64,7 +64,7 @@ class Outlook:
         self.learned += 1
         predicted = self._predicted(plan)
         if predicted > 0:
-            self._correction.add(Ratio(Place.of(plan.problem), plan.variant, plan.values, seconds / predicted))
+            self._correction.add(Ratio(Place.of(plan.problem), _way(plan), seconds / predicted))
 
     def learn_failure(self, plan: Plan) -> None:
         """Takes note that a candidate has no time: less is expected of those that are like it."""
@@ -79,3 +79,7 @@ class Outlook:
             found = preparation.predicted(variant, plan.problem, self._device, self._rankings.model, plan.values)
             self._known[key] = found.seconds
         return self._known[key]
+
+
+def _way(plan: Plan) -> Way:
+    return Way.of(plan.variant, plan.values, plan.problem)
