@@ -118,6 +118,11 @@ class _Improver:
             except (LaunchError, OSError, RuntimeError) as error:  # the last from Python at its end
                 log.debug("programs stay as they were compiled: %s", error)
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether it carries out nothing more."""
+        return self._ended
+
     def _work(self) -> None:
         while True:
             try:
@@ -162,6 +167,11 @@ _improver = _Improver()
 def submit(improvement: Improvement) -> bool:
     """Has a program improved, some time; never, which is told, where this process is at its end."""
     return _improver.submit(improvement)
+
+
+def has_ended() -> bool:
+    """Whether no program is improved any more: this process is at its end."""
+    return _improver.has_ended
 
 
 def rescheduled(cubin: bytes, groups: int) -> bytes:

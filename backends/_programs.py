@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Protocol, cast
 from gemmport.backends import _improvement
 from gemmport.backends._improvement import Improvement
 from gemmport.backends.objects import Program, ProgramCounts
+from gemmport.core.errors import LaunchError
 from gemmport.runtime import cache, locks
 from gemmport.runtime.side_by_side import side_by_side
 
@@ -25,8 +26,10 @@ MOST = 256
 """That an open device holds, beside those of what is bound. CPUs' runtimes take two to three megabytes of memory for each."""
 
 
-_PAUSE, _LOOKS_AGAIN = 1.0, 0.01
-"""Seconds without compilations for callers, after which they have launched their products; and from one look to the next."""
+_PAUSE, _LONGEST_PAUSE, _LOOKS_AGAIN = 1.0, 10.0, 0.01
+"""Seconds without compilations for callers, after which they have launched their products; that this is waited for at most; and
+from one look to the next.
+"""
 
 
 class User(Protocol):
@@ -162,11 +165,19 @@ class Programs:
             with self.lock:
                 self.awaited -= 1
 
-    def await_callers(self) -> None:
+    def _await_callers(self) -> None:
         """Returns when no caller has waited for a compilation for a while, or one waits for what is to come: what the runtime
         compiles beside a caller may hold it up until its product is launched.
+
+        Raises:
+            LaunchError: this process is at its end.
         """
-        while self.for_callers or not (self.awaited or time.monotonic() > self.last_for_caller + _PAUSE):
+        latest = time.monotonic() + _LONGEST_PAUSE
+        while (now := time.monotonic()) < latest:
+            if not self.for_callers and (self.awaited or now > self.last_for_caller + _PAUSE):
+                break
+            if _improvement.has_ended():
+                raise LaunchError("no program is compiled beside callers any more: this process is at its end")
             time.sleep(_LOOKS_AGAIN)
 
     def settle(self, backend: Backend, sources: Sequence[str] | None = None) -> None:
@@ -242,6 +253,8 @@ class Programs:
             compiled, better: the keys of both on disk.
         """
         try:
+            if backend._compiles_after_callers:  # before others have to wait for what is waited for here
+                self._await_callers()
             with locks.exclusive(cache.cache_folder(), compiled):
                 binary, made = cache.load_program(better) or cache.load_program(compiled), None
                 if binary is None:

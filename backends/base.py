@@ -947,6 +947,11 @@ class Backend(NoCopy, ABC):
         """The binary of a program after what `_rework` says; the same where that does not apply. It may take its time."""
         return program.binary
 
+    @property
+    def _compiles_after_callers(self) -> bool:
+        """Whether what is compiled beside callers holds up what is compiled for them."""
+        return False
+
     def _compiled_beside(self, source: str) -> Program:
         """A program as `compile` makes it, beside the caller.
 

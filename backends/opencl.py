@@ -42,6 +42,7 @@ from gemmport.core.errors import (
     ArrayError,
     CompileError,
     DeviceNotFoundError,
+    GemmportError,
     InstructionsError,
     LaunchError,
     TensorMapError,
@@ -396,8 +397,12 @@ class OpenCL(Backend):
     def compiles_beside(self) -> bool:
         return self.compiles_at_once
 
+    @property
+    def _compiles_after_callers(self) -> bool:
+        # Its driver has a lock (580.159.04): they took up to twice as long (docs/startup.md).
+        return self.device.platform == "nvidia"
+
     def _compiled_beside(self, source: str) -> Program:
-        self._programs.await_callers()  # its driver has a lock (580.159.04): they took up to twice as long (docs/startup.md)
         return self.compile(source)
 
     def load(self, binary: bytes, source: str) -> Program:
@@ -500,7 +505,12 @@ class OpenCL(Backend):
     @cached_property
     def _guesses(self) -> _addresses.Addresses:
         """Where memory is."""
-        return _addresses.Addresses(self.context, self._device, self.program(_addresses.SOURCE).native)
+        try:
+            program = self.program(_addresses.SOURCE).native
+        except GemmportError as error:  # kernels find it out by themselves, and take longer
+            log.warning("%s: it is not found out where memory lies: %s", self.device.label, error)
+            program = None
+        return _addresses.Addresses(self.context, self._device, program)
 
     def launch(self, call: Call, *, queue: Any = None, wait_for: Sequence[Event] = ()) -> None:
         if wait_for:

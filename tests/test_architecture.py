@@ -296,6 +296,7 @@ APART = {
         "_waits_for_others": "likewise",
         "_is_to_come": "likewise",
         "as_owner": "PyOpenCL's queues of others may run out of order; CUDA's streams never do",
+        "_compiles_after_callers": "NVIDIA's OpenCL has a lock; NVRTC compiles in another process",
         "survives_forks": "some runtimes of OpenCL go on in a child, CUDA's never does",
         "_is_array": "see `_interface` of CUDA",
         "_Program": "PyOpenCL takes long to make a kernel, so that a program keeps idle ones; CUDA's cost nothing",

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import os
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +20,10 @@ import pytest
 
 import gemmport as gp
 from absences import CUDA_COMPILER, needs
-from gemmport.backends import _improvement, _rescheduler, _sass
+from gemmport.backends import _improvement, _programs, _rescheduler, _sass
 from gemmport.backends._improvement import Improvement, Left
 from gemmport.backends._nvrtc import compile_cuda
+from gemmport.backends._programs import Programs
 from gemmport.backends._rescheduler import Rescheduler
 from gemmport.backends.objects import Program
 from gemmport.bench import calls, libraries
@@ -31,7 +34,7 @@ from gemmport.execution.executor import BoundPlan, bind, sources_of
 from gemmport.execution.prepared import Prepared
 from gemmport.execution.selection import share_backend
 from gemmport.kernels import simt
-from gemmport.runtime import cache
+from gemmport.runtime import cache, locks
 from test_sass import compiled
 from test_strangers import DEVICE, Stranger
 
@@ -673,3 +676,67 @@ def test_the_next_process_compiles_nothing_for_the_time_being(hurrying: Any, imp
     found = prepared_on(later)
     assert launches_of(found) == [found.plan.launches]
     assert later.program_counts.compiled == 0
+
+
+# Some runtimes compile for callers more slowly while they compile beside them, which waits therefore.
+
+
+@pytest.fixture
+def programs(monkeypatch: pytest.MonkeyPatch) -> Programs:
+    """Those of a device whose callers have compiled nothing for long."""
+    monkeypatch.setattr(_programs, "_PAUSE", 0.2)
+    return Programs(last_for_caller=-math.inf)
+
+
+def seconds_of_pause(programs: Programs) -> float:
+    begun = time.monotonic()
+    programs._await_callers()
+    return time.monotonic() - begun
+
+
+def test_what_is_compiled_beside_callers_waits_until_they_have_launched(programs: Programs) -> None:
+    assert seconds_of_pause(programs) < 0.15
+    with programs._for_caller():
+        waiting = threading.Thread(target=programs._await_callers)
+        waiting.start()
+        waiting.join(0.4)
+        assert waiting.is_alive()
+    waiting.join(10)
+    assert time.monotonic() >= programs.last_for_caller + 0.2
+    programs.last_for_caller = time.monotonic()
+    assert seconds_of_pause(programs) >= 0.15
+    programs.last_for_caller, programs.awaited = time.monotonic(), 1
+    assert seconds_of_pause(programs) < 0.15
+
+
+def test_callers_that_go_on_compiling_are_not_waited_for_without_end(
+    programs: Programs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_programs, "_LONGEST_PAUSE", 0.3)
+    with programs._for_caller():
+        assert 0.25 <= seconds_of_pause(programs) < 5
+
+
+def test_the_end_of_the_process_ends_the_pause(programs: Programs, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_improvement._improver, "_ended", True)
+    with programs._for_caller(), pytest.raises(LaunchError, match="at its end"):
+        programs._await_callers()
+
+
+def test_other_processes_do_not_wait_for_the_pause(hurrying: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The lock between processes is taken when it is over."""
+    order, taken = [], locks.exclusive
+    monkeypatch.setattr(type(hurrying), "_compiles_after_callers", True)
+    monkeypatch.setattr(Programs, "_await_callers", lambda self: order.append("pause"))
+
+    @contextmanager
+    def exclusive(*where: Any) -> Iterator[None]:
+        order.append("lock")
+        with taken(*where):
+            yield
+
+    monkeypatch.setattr(_programs.locks, "exclusive", exclusive)
+    hurrying.compile_gate.set()
+    product_of(hurrying)
+    settle(hurrying)
+    assert order[:2] == ["pause", "lock"]
