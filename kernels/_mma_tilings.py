@@ -48,6 +48,9 @@ ADDRESSES = 48
 MANY = 64
 """Tiles along a side of D, of which larger ones would be enough: 64 by 64 of them are 4,096."""
 
+USUAL_STAGES = 4
+"""Of most tilings that devices' models have, by which waits were fitted, of short products, too."""
+
 SMALLEST = {"TSM": 32, "TSN": 32, "TSK": 32, "WM": 16, "WN": 32, "STAGES": 4, "GROUPS": 4}
 """Where the device's model has no tiling that fits."""
 
@@ -214,7 +217,8 @@ class _Step:
 
     Attributes:
         products: of the matrix unit, were all of it busy. warps: of the group.
-        reads: of local memory. copies: to local memory. stages: tiles in local memory.
+        reads: of local memory. copies: to local memory. stages: tiles in local memory, or `USUAL_STAGES` where these are more
+            than steps: then all are on their way from the start.
     """
 
     products: float
@@ -240,7 +244,7 @@ class _Step:
             warps=warps,
             reads=warps * (p["WM"] + p["WN"]) * line_bytes / own["read_bytes"],
             copies=pieces * line_bytes / own["copy_bytes"],
-            stages=p["STAGES"],
+            stages=max(p["STAGES"], USUAL_STAGES) if p["STAGES"] > problem.effective_k / p["TSK"] else p["STAGES"],
         )
 
     def streaming_clocks(self, steps: int, own: Mapping[str, float]) -> float:

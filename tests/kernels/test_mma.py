@@ -18,7 +18,7 @@ from exact import Sizes, check_plan, problem_of
 from gemmport import kernels
 from gemmport.backends import _nvrtc
 from gemmport.checking.verification import cut_of
-from gemmport.contracts.kernel import Parameters
+from gemmport.contracts.kernel import Parameters, ceil_div
 from gemmport.contracts.named_devices import device_of
 from gemmport.core.dtypes import INPUTS
 from gemmport.core.plan import Plan
@@ -234,11 +234,10 @@ def test_a_product_of_few_steps_has_no_more_stages_than_it_fills() -> None:
     assert chosen[0].variant == "mma"
     assert chosen[0].values == chosen[1].values
     assert chosen[0].values["STAGES"] == 2
-    for terms, most in ((0, 2), (32, 2), (33, 3), (64, 3), (300, 8)):
-        stages = {
-            int(each["STAGES"]) for each in fitted(cuda, gp.GemmProblem.create(512, 512, terms, dtype="bfloat16"))
-        }
-        assert max(stages) <= max(most, 2)
+    for terms, most in ((0, 2), (32, 2), (33, 3), (64, 3), (65, 4), (300, 6)):
+        found = fitted(cuda, gp.GemmProblem.create(512, 512, terms, dtype="bfloat16"))
+        assert max(int(each["STAGES"]) for each in found) == most
+        assert all(int(each["STAGES"]) <= max(ceil_div(terms, int(each["TSK"])), 1) + 1 for each in found)
 
 
 def are_as_deep(dtype: str) -> int:
