@@ -18,10 +18,11 @@ from gemmport.core.device import DeviceInfo, DeviceType
 from gemmport.core.errors import BackendUnavailableError
 from gemmport.core.names import PLATFORMS, VENDORS
 from gemmport.core.quirks import quirk, within_limits
+from gemmport.runtime.cache import OWN_ICD
 from gemmport.runtime.host_cpu import data_caches
 
 HOW_TO_GET_A_RUNTIME = (
-    "install one, e.g. pip install 'gemmport[pocl]' or 'gemmport[intel]' (any x86-64 CPU), "
+    "install one, e.g. pip install 'gemmport[intel]' (any x86-64 CPU) or 'gemmport[pocl]' (no AMD CPU from Zen 5 on), "
     "Debian's pocl-opencl-icd, or the OpenCL driver of your GPU"
 )
 
@@ -69,14 +70,24 @@ def platforms() -> list[cl.Platform]:
     """OpenCL's platforms, of which this process is known to use the runtimes from now on.
 
     Raises:
-        BackendUnavailableError: there is none.
+        BackendUnavailableError: there is none, or none where OCL_ICD_VENDORS of the user's says.
     """
     _fork.started("opencl")
     _runtimes.prepare()
     try:
         return cl.get_platforms()
     except cl.Error as error:  # what the loader raises where there is no ICD
+        if chosen := _chosen_by_user():
+            raise BackendUnavailableError(
+                f"OpenCL's loader finds no runtime where OCL_ICD_VENDORS={chosen!r} says ({error}); unset OCL_ICD_VENDORS"
+            ) from error
         raise BackendUnavailableError(f"no OpenCL runtime is installed ({error}); {HOW_TO_GET_A_RUNTIME}") from error
+
+
+def _chosen_by_user() -> str:
+    """OCL_ICD_VENDORS, where gemmport has not set it itself; empty where it has, or nobody has."""
+    chosen = os.environ.get("OCL_ICD_VENDORS", "")
+    return "" if Path(chosen, OWN_ICD).exists() else chosen
 
 
 def _alias(platform: cl.Platform) -> str:

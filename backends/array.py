@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 import numpy.typing as npt
+from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from gemmport.backends._operations import operations
 from gemmport.backends.segments import allocations, within_one
@@ -32,8 +33,8 @@ _MOST_LYING = 2**14
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class DeviceArray:
-    """An array on one device.
+class DeviceArray(NDArrayOperatorsMixin):
+    """An array on one device. Of operators it has `@`; the others are refused by the names of NumPy's functions.
 
     Other libraries read it in place through DLPack and, on CUDA, `__cuda_array_interface__`. At the end of a `with` its memory
     is released; otherwise it is when nothing refers to it or to a view of it.
@@ -396,6 +397,9 @@ class DeviceArray:
     def __rmatmul__(self, other: Any) -> Any:
         return operations().matmul(other, self) if is_operand(other) else NotImplemented
 
+    def __imatmul__(self, _other: Any) -> Any:
+        return NotImplemented  # so that `x @= y` is `x = x @ y`, of which the shape and type may be others
+
     def _not_compared(self, _other: object) -> NoReturn:
         raise UnsupportedError("device arrays are not compared: use numpy.array_equal(x.get(), y.get()), or `is`")
 
@@ -551,13 +555,18 @@ def element_type(dtype: npt.DTypeLike) -> np.dtype[Any]:
     return kind
 
 
+_PLAIN = {bool, int, float, complex}
+"""Types of Python's numbers."""
+
+
 def check_plain(name: str, value: Any) -> None:
     """Raises ArrayError where an array, or one in lists, has masked elements (`numpy.ma`) or is sparse: numbers alone are read,
     and all of them.
     """
     if isinstance(value, list | tuple):
         for item in value:
-            check_plain(name, item)
+            if type(item) not in _PLAIN:  # by far the most of long lists
+                check_plain(name, item)
     elif np.ma.is_masked(value):
         mask = np.ma.getmaskarray(value)
         raise ArrayError(

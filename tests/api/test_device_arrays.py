@@ -113,7 +113,10 @@ REFUSED: dict[str, tuple[Callable[[Any], Any], type[Exception], str]] = {
     "method of a ufunc": (np.add.reduce, gp.UnsupportedError, "numpy.add.reduce must"),
     "function": (np.sum, gp.UnsupportedError, "numpy.sum must"),
     "function of linalg": (np.linalg.norm, gp.UnsupportedError, "numpy.linalg.norm must"),
-    "arithmetic": (lambda x: x + 1, TypeError, "unsupported operand"),
+    "sum": (lambda x: x + x, gp.UnsupportedError, r"^numpy.add must have .* copy it with get\(\)"),
+    "number times": (lambda x: 2 * x, gp.UnsupportedError, r"^numpy.multiply must have .* copy it with get\(\)"),
+    "negation": (operator.neg, gp.UnsupportedError, r"^numpy.negative must have .* copy it with get\(\)"),
+    "in place": (lambda x: operator.iadd(x, 1), gp.UnsupportedError, r"^numpy.add must have .* copy it with get\(\)"),
     "equality": (lambda x: x == x, gp.UnsupportedError, "not compared"),  # noqa: PLR0124
     "order": (lambda x: x < 1, gp.UnsupportedError, "not compared"),
     "truth": (bool, gp.ShapeError, "must have one element"),
@@ -143,6 +146,14 @@ def test_what_is_not_computed_here_is_refused_by_name(best_backend: gp.Backend, 
     function, error, told = REFUSED[case]
     with pytest.raises(error, match=told):
         function(best_backend.asarray(numbers(3, 4)))
+
+
+def test_a_product_in_place_is_another_array(best_backend: gp.Backend) -> None:
+    a = numbers(3, 4)
+    x = y = best_backend.asarray(a)
+    y @= a.T
+    same(y, a @ a.T)
+    same(x, a)
 
 
 def test_numpy_reads_a_copy(best_backend: gp.Backend) -> None:

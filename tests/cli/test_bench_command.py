@@ -179,9 +179,10 @@ def test_products_as_they_are_called_have_the_document_of_calls(gemmport_command
 def test_a_baseline_that_is_not_installed_is_told_once(gemmport_command, tiny, monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", None)
     monkeypatch.setattr(baselines, "_loaded", {})
-    status, out, _ = gemmport_command("bench", tiny, "--repeat", 1, "--baseline", "numpy,torch")
-    assert status == 0
+    status, out, err = gemmport_command("bench", tiny, "--repeat", 1, "--baseline", "numpy,torch")
+    assert status == 3  # for it was named
     assert out.count("pip install torch") == 1
+    assert "error: baseline torch was named, and there is none here: " in err
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import gemmport
-from gemmport import backends, cli
+from gemmport import backends, baselines, cli
 from gemmport.bench.products import Result
 from gemmport.bench.results import BaselineResult
 from gemmport.bench.timing import Timing
@@ -392,6 +392,63 @@ def test_a_device_that_does_not_exist_exits_with_3(gemmport_command):
     status, _, err = gemmport_command(*small("--device", "no such device"))
     assert status == 3
     assert "no device 'no such device'; there are" in err
+
+
+@pytest.mark.parametrize(
+    "command", [small(), ("matrix", "--kernel", "naive"), ("inspect", "naive"), ("profile", "naive")], ids=str
+)
+@pytest.mark.parametrize(("name", "expected"), [("GEMMPORT_BACKEND", 2), ("GEMMPORT_DEVICE", 3)])
+def test_what_the_environment_names_in_vain_is_told_to_be_of_it(gemmport_command, monkeypatch, command, name, expected):
+    monkeypatch.setenv("GEMMPORT_BACKEND", "opencl")
+    monkeypatch.setenv(name, "foo")
+    status, _, err = gemmport_command(*command)
+    assert status == expected
+    assert f"{name}='foo': no " in err
+    assert f"unset {name}" in err or "unset GEMMPORT_BACKEND GEMMPORT_DEVICE" in err
+
+
+def test_what_an_option_names_in_vain_is_not_told_to_be_of_the_environment(gemmport_command, monkeypatch):
+    monkeypatch.setenv("GEMMPORT_BACKEND", "metal")
+    status, _, err = gemmport_command(*small("--backend", "foo"))
+    assert status == 2
+    assert "gemmport: no backend 'foo': there are" in err
+
+
+def test_a_parameter_without_its_kernel_is_told_with_the_kernels_that_have_it(gemmport_command):
+    status, _, err = gemmport_command(*small("--set", "TS=8"))
+    assert status == 2
+    assert "--set must be of the kernel that computes; got TS, which " in err
+    assert "--kernel tiled" in err
+
+
+@pytest.mark.parametrize(
+    "command", [("run", "--size", 8, "--kernel", "naive"), ("ladder", "gemm", "--size", 8)], ids=str
+)
+def test_a_baseline_that_is_named_and_computes_on_no_device_here_exits_with_3(gemmport_command, best_backend, command):
+    name, backend = ("clblast", "opencl") if best_backend.name == "cuda" else ("cublas", "cuda")
+    status, out, err = gemmport_command(*command, "--repeat", 1, "--baseline", f"numpy,{name}")
+    assert status == 3
+    assert "PASS" in out  # all else is measured
+    told = f"it computes on devices of backend {backend} alone"
+    assert f"baseline {name}: {told}" in out
+    usual = ",".join(baselines.for_device(best_backend.device))
+    assert (
+        f"error: baseline {name} was named, and there is none here: {told}; choose such a device, or name others: "
+        in err
+    )
+    assert f"--baseline {usual}" in err
+    assert "pip install" not in out + err
+
+
+def test_a_baseline_that_is_named_and_not_installed_exits_with_3(gemmport_command, monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch", None)
+    monkeypatch.setattr(baselines, "_loaded", {})
+    job = ("run", "--size", 8, "--kernel", "naive", "--repeat", 1, "--baseline")
+    status, out, err = gemmport_command(*job, "numpy,torch")
+    assert (status, "PASS" in out) == (3, True)
+    assert "error: baseline torch was named, and there is none here: " in err
+    assert "pip install torch" in err
+    assert (gemmport_command(*job, "numpy")[0], gemmport_command(*job, "auto")[0]) == (0, 0)
 
 
 def test_a_known_backend_that_is_not_usable_exits_with_3(gemmport_command, monkeypatch):

@@ -177,6 +177,13 @@ def test_the_list_of_devices_is_a_record_too(gemmport_command, best_backend, tmp
             "has several devices: choose one of NVIDIA H200 (cuda, nvidia 13.0), ",
         ),
         (("--recorded", H200, "--device", "mi300"), 3, "has no device mi300: there are NVIDIA H200 (cuda"),
+        (("--recorded", H200, "--device", "200"), 3, "has no device 200: there are NVIDIA H200 (cuda"),
+        (
+            ("--device", "voodoo"),
+            3,
+            "; a device that is not here is explained with --recorded FILE (gemmport devices --format",
+        ),
+        (("--device", "voodoo"), 3, ", and of the chips H200 with --cluster nodes=1,gpus=8,link="),
         (("--recorded", H200, "--measure"), 2, "--measure runs on a device that is here: leave out --recorded"),
         (("--recorded", "/no/such.json"), 2, "gemmport: /no/such.json: cannot be read"),
         (("--plot", "x.gif"), 2, "the name must end in .png, .svg, .pdf"),

@@ -15,15 +15,18 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pyopencl as cl
 import pytest
 
 import gemmport
 from absences import LINUX, beyond, skip_without
 from gemmport import backends, baselines, cli
-from gemmport.backends import parts
+from gemmport.backends import _opencldiscovery, parts
 from gemmport.contracts.kernel import Form
+from gemmport.core.errors import BackendUnavailableError
 from gemmport.diagnose import doctor
 from gemmport.diagnose.doctor import Diagnosis, Finding, examine
+from gemmport.runtime.cache import OWN_ICD
 from made_up_devices import DEVICES
 
 TESTS = Path(__file__).parents[1]
@@ -436,7 +439,10 @@ def test_a_device_or_backend_that_is_asked_for_in_vain_is_a_problem(with_fault, 
     (found,) = problems(diagnosis)
     assert told in found.detail
     assert name in found.remedy
-    assert any(f.subject == name and repr(value) in f.detail for f in diagnosis.findings)
+    assert f"{name}={value!r}: " in found.detail
+    (setting,) = (f for f in diagnosis.findings if f.subject == name)
+    assert (setting.status, setting.remedy) == ("warning", f"unset {name}")  # no ✓ for what is not there
+    assert repr(value) in setting.detail
 
 
 @pytest.mark.processes
@@ -447,6 +453,23 @@ def test_a_variable_that_nothing_reads_is_a_warning(with_fault, monkeypatch):
     assert found.status == "warning"
     assert found.remedy == "unset GEMMPORT_DEVISE; did you mean GEMMPORT_DEVICE?"
     assert diagnosis.exit_status == 0
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_runtimes_that_are_chosen_are_told_where_they_are_there(monkeypatch, tmp_path, there):
+    """Else they are a fault of the backend, which says so itself, and no runtime is to be installed."""
+    place = tmp_path if there else tmp_path / "gone"
+    monkeypatch.setenv("OCL_ICD_VENDORS", str(place))
+    examination = doctor._Examination(1.0, lambda _: None)
+    told = [f for f in examination._settings() if f.subject == "OCL_ICD_VENDORS"]
+    assert [f.status for f in told] == (["ok"] if there else [])
+    (nothing,) = examination._choice([], doctor._Answer((), "", hangs=False))
+    assert nothing.remedy == "unset OCL_ICD_VENDORS"
+    monkeypatch.delenv("OCL_ICD_VENDORS")
+    (nothing,) = examination._choice([], doctor._Answer((), "", hangs=False))
+    assert nothing.remedy.startswith(
+        "pip install 'gemmport[intel]' (any x86-64 Linux) or 'gemmport[pocl]' (no AMD CPU from"
+    )
 
 
 def test_every_variable_that_the_sources_read_is_known():
@@ -556,6 +579,32 @@ def test_a_folder_of_runtimes_that_is_gone_is_named(monkeypatch, tmp_path):
     skip_without(LINUX)
     monkeypatch.setenv("OCL_ICD_VENDORS", str(tmp_path / "gone"))
     assert part("opencl", "OCL_ICD_VENDORS").remedy == "unset OCL_ICD_VENDORS"
+
+
+@pytest.mark.parametrize(
+    ("chosen", "told"),
+    [
+        (
+            "gone",
+            r"^OpenCL's loader finds no runtime where OCL_ICD_VENDORS='.*/gone' says \(.*\); unset OCL_ICD_VENDORS$",
+        ),
+        ("", r"^no OpenCL runtime is installed \(.*\); install one, e\.g\. pip install 'gemmport\[intel\]' \(any x86"),
+        ("ours", r"^no OpenCL runtime is installed "),
+    ],
+)
+def test_without_a_runtime_the_variable_is_named_that_hides_them(monkeypatch, tmp_path, chosen, told):
+    """Not where gemmport itself has set it."""
+    if chosen == "ours":
+        (tmp_path / "ours").mkdir()
+        (tmp_path / "ours" / OWN_ICD).write_text("libintelocl.so")
+    monkeypatch.setenv("OCL_ICD_VENDORS", chosen and str(tmp_path / chosen))
+
+    def none():
+        raise cl.LogicError("clGetPlatformIDs failed: PLATFORM_NOT_FOUND_KHR")
+
+    monkeypatch.setattr(cl, "get_platforms", none)
+    with pytest.raises(BackendUnavailableError, match=told):
+        _opencldiscovery.platforms()
 
 
 def test_without_pycuda_it_is_said_what_it_is_built_with(monkeypatch):

@@ -99,6 +99,11 @@ def reached(monkeypatch: pytest.MonkeyPatch) -> dict[str, BackendStatus]:
         ("nvidia:0", H100_CL),
         ("NVIDIA CUDA", H100_CL),
         ("h100 pcie", H100_CL),
+        ("nvidia-h100", H100_CL),
+        ("2:sky xe", OLD_POCL),
+        ("2:skylake-intel", OLD_POCL),
+        ("GPU", H100_CL),
+        (" cpu ", XEON),
     ],
 )
 def test_a_description_means_one_device(description: str, device: DeviceInfo) -> None:
@@ -115,6 +120,36 @@ def test_a_word_of_a_platform_goes_before_the_same_word_in_a_devices_name() -> N
     assert match_devices("intel", OPENCL) == [ARC, XEON]
 
 
+def test_a_letter_within_a_word_means_nothing() -> None:
+    """A newcomer's "x" opened PoCL on a CPU with avx512."""
+    pocl = replace(OLD_POCL, name="pthread-skylake-avx512-AMD EPYC")
+    assert match_devices("x", [pocl]) == []
+    for text in ("epyc", "amd ep", "avx", "avx512-amd", "PTHREAD"):
+        assert match_devices(text, [pocl]) == [pocl]
+
+
+def test_a_type_means_the_best_device_of_it(
+    reached: dict[str, BackendStatus], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Though names say it too: those of PoCL begin with "cpu". With several answers nothing is ambiguous."""
+    assert match_devices("cpu", selection.devices()) == [XEON, NEW_POCL, OLD_POCL]
+    with caplog.at_level("INFO", "gemmport"):
+        assert (select_device("cpu"), select_device("gpu"), select_device("gpu", "opencl")) == (XEON, H100, H100_CL)
+    assert any(message.startswith(f"{XEON.label} is taken before 3:0 = ") for message in caplog.messages)
+    assert selection.is_meant(OLD_POCL, None, "cpu")
+    assert not selection.is_meant(OLD_POCL, None, "gpu")
+    reached["opencl"] = BackendStatus("opencl", (replace(XEON, type="accelerator"),))
+    assert select_device("accelerator").index == XEON.index
+
+
+@pytest.mark.parametrize("device", ["all", "All"])
+def test_all_devices_are_not_one(device: str) -> None:
+    with pytest.raises(
+        DeviceNotFoundError, match=rf"^device must be one; got '{device}': write devices='all' .*; there are "
+    ):
+        select_device(device)
+
+
 def test_an_ambiguous_description_lists_the_candidates_with_their_selectors() -> None:
     with pytest.raises(AmbiguousDeviceError) as caught:
         select_device("pocl", "opencl")
@@ -123,7 +158,13 @@ def test_an_ambiguous_description_lists_the_candidates_with_their_selectors() ->
     )
 
 
-@pytest.mark.parametrize("description", ["rusticl", "9", "9:0", "1:9", "pocl 7", "intel:h100", "nvidia:arc"])
+@pytest.mark.parametrize(
+    "description",
+    [
+        "rusticl", "9", "9:0", "1:9", "pocl 7", "intel:h100", "nvidia:arc", "accelerator", "nvidia:gpu",
+        "ocl 6", "eon", "pcie 00", "intel:ake", "1.80", "h100-nvidia", "-",  # no beginnings of words
+    ],
+)  # fmt: skip
 def test_where_no_device_answers_those_that_are_there_are_listed(description: str) -> None:
     with pytest.raises(DeviceNotFoundError, match=f"no device '{description}'; there are ") as caught:
         select_device(description, "opencl")
@@ -343,10 +384,63 @@ def test_empty_variables_of_the_environment_set_nothing(monkeypatch: pytest.Monk
     assert select_device() == H100
 
 
-def test_an_unknown_backend_of_the_environment_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("asked", [select_device, selection.asked_backend, get_backend], ids=["device", "name", "open"])
+def test_an_unknown_backend_of_the_environment_is_named(asked: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GEMMPORT_BACKEND", "metal")
-    with pytest.raises(UnknownNameError, match="no backend 'metal'"):
+    with pytest.raises(UnknownNameError) as caught:
+        asked(None)
+    assert str(caught.value) == (
+        "GEMMPORT_BACKEND='metal': no backend 'metal': there are cuda, opencl, auto; unset GEMMPORT_BACKEND, or set it to what "
+        "is here"
+    )
+
+
+@pytest.mark.parametrize(
+    ("device", "error", "told"),
+    [
+        ("foo", DeviceNotFoundError, "no device 'foo'; there are 0:0 = "),
+        ("all", DeviceNotFoundError, "device must be one; got 'all': write devices='all'"),
+        ("nvidia", AmbiguousDeviceError, "device 'nvidia' is ambiguous; it may be 0:0 = "),
+    ],
+)
+def test_a_bad_device_of_the_environment_is_told_to_be_of_it(
+    device: str, error: type[Exception], told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GEMMPORT_DEVICE", device)
+    with pytest.raises(error) as caught:
+        select_device(backend="cuda")
+    assert str(caught.value).startswith(f"GEMMPORT_DEVICE={device!r}: {told}")
+    assert str(caught.value).endswith("; unset GEMMPORT_DEVICE, or set it to what is here")
+    with pytest.raises(error) as caught:  # as an argument, the environment has nothing to do with it
+        select_device(device, "cuda")
+    assert str(caught.value).startswith(told)
+    assert "GEMMPORT" not in str(caught.value)
+
+
+def test_both_variables_are_named_where_both_decided(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GEMMPORT_BACKEND", "cuda")
+    monkeypatch.setenv("GEMMPORT_DEVICE", "arc")
+    with pytest.raises(DeviceNotFoundError) as caught:
         select_device()
+    assert str(caught.value).startswith("GEMMPORT_BACKEND='cuda' and GEMMPORT_DEVICE='arc': no device 'arc'; ")
+    assert str(caught.value).endswith("; unset GEMMPORT_BACKEND GEMMPORT_DEVICE, or set them to what is here")
+    with pytest.raises(
+        DeviceNotFoundError, match=r"^no device 'arc'; .*; GEMMPORT_BACKEND='cuda' leaves out all other"
+    ):
+        select_device("arc")
+
+
+def test_a_backend_of_the_environment_that_is_not_usable_is_told_to_be_of_it(
+    reached: dict[str, BackendStatus], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reached["cuda"] = BackendStatus("cuda", error="no driver")
+    monkeypatch.setenv("GEMMPORT_BACKEND", "cuda")
+    with pytest.raises(
+        BackendUnavailableError, match=r"^GEMMPORT_BACKEND='cuda': no driver; unset GEMMPORT_BACKEND, or"
+    ):
+        select_device()
+    with pytest.raises(BackendUnavailableError, match=r"^no driver$"):
+        select_device(None, "cuda")
 
 
 # Packages

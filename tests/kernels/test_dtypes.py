@@ -175,7 +175,11 @@ def test_the_default_accumulator_always_fits() -> None:
     [
         ("float32", "int32", None, "product of float32 must be real or complex; got int32"),
         ("complex64", "float32", None, "product of complex64 must be complex; got float32"),
-        ("float32", "float32", "float16", "would round the inputs"),
+        ("float32", "float32", "float16", "would round the inputs: choose float32 or float64$"),
+        ("float32", "float32", "int", "cannot be kept in 'int', which is int64: choose float32 or float64$"),
+        ("float32", "float32", "INT64", "cannot be kept in int64: choose float32 or float64$"),
+        ("complex128", "complex128", "double", "kept in 'double', which is float64: choose complex128$"),
+        ("int8", "int64", "float64", "cannot be kept in float64: choose int64$"),
         ("bfloat16", "bfloat16", "bfloat16", "cannot be kept in bfloat16: choose float16 or float32 or float64"),
         ("int8", "int64", "int32", "must be kept in int64"),
         ("int8", "int8", "float32", "cannot be kept in float32: choose int32 or int64"),
@@ -189,6 +193,18 @@ def test_the_default_accumulator_always_fits() -> None:
 def test_types_that_do_not_go_together_are_refused(dtype: str, output: str, accumulator: str | None, told: str) -> None:
     with pytest.raises(gp.DtypeError, match=told):
         gp.GemmProblem.create(1, 1, 1, dtype=dtype, output=output, accumulator=accumulator)
+
+
+def test_the_sums_that_an_error_names_are_those_that_fit() -> None:
+    for dtype, output in itertools.product(DTYPES, repeat=2):
+        fitting = [name for name in ACCUMULATORS if fits(dtype, name, output)]
+        for accumulator in ACCUMULATORS:
+            if fitting and accumulator not in fitting:
+                with pytest.raises(gp.DtypeError) as caught:
+                    check_types(DTYPES[dtype], DTYPES[accumulator], DTYPES[output])
+                told = str(caught.value)
+                named = told.partition(": choose ")[2].split(" or ") if "choose" in told else ["int64"]
+                assert named == fitting
 
 
 @pytest.mark.parametrize(

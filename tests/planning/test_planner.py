@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import math
 import re
@@ -248,6 +249,37 @@ def test_an_unknown_parameter_is_named(kernel: str) -> None:
     asked = problem("odd", "float16" if kernel in ("mma", "wgmma", "sub_group_mma") else "float32")
     with pytest.raises(UnknownNameError, match=f"{kernel} has no parameter SPEED"):
         make_plan(asked, device, SHIPPED, kernel=kernel, params={"SPEED": 11})
+
+
+@pytest.mark.parametrize(("origin", "option"), [("params=", "kernel='tiled', "), ("--set", "--kernel tiled, ")])
+def test_a_parameter_that_the_chosen_kernel_lacks_is_told_with_the_kernels_that_have_it(
+    origin: str, option: str
+) -> None:
+    asked, device = problem("odd"), DEVICES["Apple"]
+    chosen = make_plan(asked, device, SHIPPED).variant
+    with pytest.raises(UnknownNameError) as caught:
+        make_plan(asked, device, SHIPPED, params={"TS": 8}, params_origin=origin)
+    told = str(caught.value)
+    assert told.startswith(
+        f"{origin} must be of the kernel that computes; got TS, which {chosen} does not have, that was chosen automatically; "
+        "name one that has it: "
+    )
+    assert option in told
+    having = {variant.name for variant in kernels.variants() if "TS" in {each.name for each in variant.parameters}}
+    assert set(re.findall(r"(?:kernel='|--kernel )(\w+)", told)) == having
+    assert chosen not in having
+
+
+def test_a_parameter_that_is_wrong_is_told_behind_one_that_is_right() -> None:
+    asked, device = problem("odd"), DEVICES["Apple"]
+    name, value = next(iter(make_plan(asked, device, SHIPPED).values.items()))
+    with pytest.raises(UnknownNameError, match="got SPEED, which"):
+        make_plan(asked, device, SHIPPED, params={name: value, "SPEED": 11})
+
+
+def test_a_parameter_that_no_kernel_has_is_told_with_the_nearest() -> None:
+    with pytest.raises(UnknownNameError, match=r"got TSS, .*; no kernel has it; did you mean TS[A-Z]*\?$"):
+        make_plan(problem("odd"), DEVICES["Apple"], SHIPPED, params={"TSS": 8})
 
 
 def test_a_broken_rule_names_the_numbers_though_one_of_them_is_the_entrys() -> None:
@@ -675,6 +707,14 @@ def test_of_a_kernel_with_a_model_all_that_it_considers_are_candidates() -> None
     simt = kernels.variant("simt")
     considered = [simt.complete(each) for each in simt.considered(problem("square"), device, model_of(device))]
     assert [one.parameters for one in found][: len(considered)] == considered
+
+
+def test_what_no_entry_lists_is_tried_in_the_order_of_the_model_whatever_its_kernel() -> None:
+    found = candidates(problem("square"), DEVICES["NVIDIA sm_90 under CUDA"], NOTHING)
+    expected = [(one.prediction.seconds, one.kernel) for one in found if one.prediction]
+    seconds, names = zip(*expected, strict=True)
+    assert list(seconds) == sorted(seconds)
+    assert len([*itertools.groupby(names)]) > len({*names}), "each kernel has its tilings side by side"
 
 
 def test_what_compiles_sooner_leaves_c_out_where_it_is_not_read() -> None:

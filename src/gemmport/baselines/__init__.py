@@ -41,14 +41,27 @@ def load(name: str) -> Baseline:
         UnknownNameError: there is no baseline of that name.
         BaselineUnavailableError: its library is not installed, or does not start; the message says how to get it.
     """
-    if name not in names():
-        raise UnknownNameError(f"no baseline {name!r}: there are {', '.join(names())}")
+    kind = _kind(name)
     with _lock:
         if name not in _loaded:
-            module = importlib.import_module(f"{__name__}.{name}")
-            kind = next(
-                value for value in vars(module).values()
-                if isinstance(value, ABCMeta) and issubclass(value, Baseline) and value.__module__ == module.__name__
-            )  # fmt: skip
             _loaded[name] = kind()
         return _loaded[name]
+
+
+def backends_of(name: str) -> frozenset[str]:
+    """The backends whose memory a library computes on, installed or not; none where it computes on the host.
+
+    Raises:
+        UnknownNameError: there is no baseline of that name.
+    """
+    return _kind(name).backends
+
+
+def _kind(name: str) -> type[Baseline]:
+    if name not in names():
+        raise UnknownNameError(f"no baseline {name!r}: there are {', '.join(names())}")
+    module = importlib.import_module(f"{__name__}.{name}")
+    return next(
+        value for value in vars(module).values()
+        if isinstance(value, ABCMeta) and issubclass(value, Baseline) and value.__module__ == module.__name__
+    )  # fmt: skip

@@ -49,6 +49,7 @@ from gemmport.cli.output import (
     drawn,
     exit_status,
     to_json,
+    unmet,
     write,
 )  # fmt: skip
 from gemmport.cli.run import products_sheet
@@ -175,7 +176,8 @@ def bench(
     what was measured by then.
 
     Exit status: 0 all verified; 1 a result failed verification, or a ratio is worse than in the file of --compare;
-    2 bad usage or configuration, or a file that this run cannot be compared with; 3 a backend or device is not usable here.
+    2 bad usage or configuration, or a file that this run cannot be compared with; 3 a backend or device, or a baseline that
+    --baseline names, is not usable here.
     """
     chosen = _suites(suites)
     as_called = chosen[0].as_called
@@ -225,7 +227,8 @@ def bench(
         write(text, output)
         if page is not None:
             files.write_text(page, render(document_of(content, conditions())))
-    return exit_status(came.judged) or (0 if then is None else then.status())
+    missing = unmet(options.chosen_baselines(baseline), devices)
+    return exit_status(came.judged) or missing or (0 if then is None else then.status())
 
 
 def _products(

@@ -16,6 +16,7 @@ from gemmport.cli.output import progress_on_terminal, write
 from gemmport.cli.recorded import recorded_device
 from gemmport.contracts.named_devices import CHIPS
 from gemmport.core.device import DeviceInfo
+from gemmport.core.errors import BackendUnavailableError, DeviceNotFoundError
 from gemmport.execution.selection import select_device
 from gemmport.multidevice.outlook import Outlook, Placement
 from gemmport.planning.cluster import Cluster, ClusterExplanation, explain_cluster
@@ -133,7 +134,7 @@ def explain_command(
         )  # fmt: skip
         _tell(on_many, form, output)
         return 0
-    target = select_device(device, backend) if recorded is None else recorded_device(recorded, device, backend)
+    target = _device(device, backend) if recorded is None else recorded_device(recorded, device, backend)
     found = explain(
         problem, target, configuration, kernel=kernel, params=params, params_origin="--set", device_memory=device_memory
     )
@@ -156,6 +157,17 @@ def _extents(m: int | None, n: int | None, k: int | None, size: int | None) -> t
     if m is None or n is None or k is None:
         raise click.UsageError("M, N and K must be three numbers, or --size one")
     return m, n, k
+
+
+def _device(device: str | None, backend: str | None) -> DeviceInfo:
+    """A device that is here; an error about another one says what explains without it."""
+    try:
+        return select_device(device, backend)
+    except (BackendUnavailableError, DeviceNotFoundError) as error:
+        raise type(error)(
+            f"{error}; a device that is not here is explained with --recorded FILE (gemmport devices --format json writes one "
+            f"where it is), and of the chips {', '.join(CHIPS)} with --cluster nodes=1,gpus=8,link=450GB/s,net=50GB/s"
+        ) from error
 
 
 def _chip_or_device(device: str | None, backend: str | None, recorded: Path | None) -> DeviceInfo:

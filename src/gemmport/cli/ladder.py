@@ -33,6 +33,7 @@ from gemmport.cli.output import (
     to_markdown,
     troubles,
     tunings,
+    unmet,
     verdict,
     write,
 )
@@ -102,7 +103,7 @@ def gemm(
     )
     report = _Report("gemm", form, output, plot_file)
     return _climb(
-        backend, device, report, lambda devices, tell: climb_gemm(problem, devices, chosen, progress=tell)
+        backend, device, report, lambda devices, tell: climb_gemm(problem, devices, chosen, progress=tell), chosen.baselines
     )  # fmt: skip
 
 
@@ -178,9 +179,13 @@ class _Report:
 
 def _climb(
     backend: str | None, device: tuple[str, ...], report: _Report,
-    work: Callable[[Sequence[DeviceInfo], Callable[[str], None]], list[Climb]],
+    work: Callable[[Sequence[DeviceInfo], Callable[[str], None]], list[Climb]], named: Sequence[str] = (),
 ) -> int:  # fmt: skip
-    """Chooses the devices, does the work on them, and reports it."""
+    """Chooses the devices, does the work on them, and reports it.
+
+    Args:
+        named: the baselines of products, which the exit status depends on where they are not here.
+    """
     devices, unavailable = options.chosen_devices(backend, device)
     report.check()
     meter = ProgramMeter(devices)
@@ -188,7 +193,8 @@ def _climb(
         found = work(devices, tell)
     taken = options.told_choice(backend, device, devices)
     report.tell(found, Conditions(devices, unavailable, meter.counts(), taken))
-    return exit_status(step.result for climb in found for step in climb.steps)
+    missing = unmet(named, devices)
+    return exit_status(step.result for climb in found for step in climb.steps) or missing
 
 
 def _climb_passes(

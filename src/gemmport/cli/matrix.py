@@ -23,6 +23,7 @@ from gemmport.cli import completion, fitting, once, streams, termination
 from gemmport.cli.groups import Group
 from gemmport.cli.options import (
     POSITIVE,
+    asked_backend,
     check_writable,
     device_names,
     import_modules,
@@ -33,7 +34,16 @@ from gemmport.cli.options import (
 from gemmport.cli.output import Column, Sheet, drawn, grid
 from gemmport.core.device import DeviceInfo
 from gemmport.core.errors import DeviceNotFoundError
-from gemmport.execution.selection import ALL, AUTO, backend_status, devices, match_devices, parse_backends
+from gemmport.execution.selection import (
+    ALL,
+    AUTO,
+    DEVICE_VARIABLE,
+    backend_status,
+    devices,
+    match_devices,
+    of_environment,
+    parse_backends,
+)
 from gemmport.matrix import simulator
 from gemmport.matrix.campaign import CELL_LIMIT, DECISIVE, Lane, Options, Told, lanes, run
 from gemmport.matrix.cells import SHAPES, Cell, Choice, cells, parse_types, precision_of
@@ -73,7 +83,7 @@ def _shard(_: click.Context, __: click.Parameter, text: str) -> tuple[int, int]:
 )  # fmt: skip
 @click.option(
     "--device", "descriptions", multiple=True, metavar="NAME[,NAME]", shell_complete=completion.devices,
-    help="PLATFORM[:DEVICE]: all that answer to it, or all; repeatable. Default: GEMMPORT_DEVICE, or all.",
+    help="PLATFORM[:DEVICE], or gpu or cpu: all that answer to it; or all; repeatable. Default: GEMMPORT_DEVICE, or all.",
 )  # fmt: skip
 @click.option(
     "--kernel",
@@ -131,7 +141,7 @@ def matrix(
     writer = _Writer(html, junit, as_json)
     if output is not None:
         check_writable("--output", output)
-    found = _devices(backend or os.environ.get("GEMMPORT_BACKEND"), descriptions)
+    found = _devices(asked_backend(backend), descriptions)
     journal = Journal(header, output)
 
     def due(device: DeviceInfo) -> Sequence[Cell]:
@@ -195,19 +205,20 @@ def _usual(types: str) -> str:
     return Cell("", dtype.name, output.name, accumulator.name, "", "", "", precision_of(types)).types
 
 
-def _devices(backend: str | None, descriptions: Sequence[str]) -> list[DeviceInfo]:
+def _devices(backend: str, descriptions: Sequence[str]) -> list[DeviceInfo]:
     """What answers to any of the descriptions, of the backends that are usable here, and what is simulated.
 
     Raises:
         DeviceNotFoundError: nothing answers to one of them.
     """
-    names = backends.names() if backend is None or backend.lower() in (ALL, AUTO) else parse_backends(backend)
+    names = backends.names() if backend.lower() in (ALL, AUTO) else parse_backends(backend)
     missing = {f"backend {name}": error for name in names if (error := backend_status(name).error)}
     by_name = len(names) == 1
     for line in [f"{name}: {why}" for name, why in missing.items()] if by_name else once.news(missing):
         streams.tell(line)
     candidates = [device for name in names for device in devices(name)]
-    descriptions = device_names(descriptions or tuple(filter(None, (os.environ.get("GEMMPORT_DEVICE"),))))
+    of_variable = () if descriptions else (DEVICE_VARIABLE,)
+    descriptions = device_names(descriptions or tuple(filter(None, (os.environ.get(DEVICE_VARIABLE),))))
     if means_all(descriptions):
         descriptions = ()
     if "opencl" in names and not any(device.platform == "oclgrind" for device in candidates):
@@ -221,7 +232,8 @@ def _devices(backend: str | None, descriptions: Sequence[str]) -> list[DeviceInf
         answering = match_devices(text, candidates)
         if not answering:
             listed = "; ".join(device.label for device in candidates)
-            raise DeviceNotFoundError(f"no device {text!r}; there are {listed}")
+            with of_environment(*of_variable):
+                raise DeviceNotFoundError(f"no device {text!r}; there are {listed}")
         found |= dict.fromkeys(answering)
     return list(found)
 

@@ -25,7 +25,14 @@ from gemmport.core.plan import ParameterValue
 from gemmport.core.precision import FORMATS, FULL, default_for
 from gemmport.core.problem import GemmProblem
 from gemmport.core.units import as_bytes
-from gemmport.execution.selection import ALL, backend_status, parse_backends, select_device
+from gemmport.execution.selection import (
+    ALL,
+    BACKEND_VARIABLE,
+    backend_status,
+    of_environment,
+    parse_backends,
+    select_device,
+)
 from gemmport.execution.selection import devices as known_devices
 from gemmport.planning.planner import AUTO
 
@@ -73,7 +80,8 @@ one_device = together(
         default=None,
         metavar="NAME",
         shell_complete=completion.devices,
-        help="PLATFORM[:DEVICE], by index or part of the name. Default: GEMMPORT_DEVICE, or the best.",
+        help="PLATFORM[:DEVICE], by index or words of the name, or their beginnings; or gpu or cpu: the best of these. "
+        "Default: GEMMPORT_DEVICE, or the best.",
     ),
 )
 
@@ -90,8 +98,8 @@ devices = together(
         multiple=True,
         metavar="NAME[,NAME]",
         shell_complete=completion.devices,
-        help="PLATFORM[:DEVICE], by index or part of the name, or all (every device of --backend); repeatable. Default: "
-        "GEMMPORT_DEVICE, or the best.",
+        help="PLATFORM[:DEVICE], by index or words of the name, or their beginnings; or gpu or cpu: the best of these; or "
+        "all (every device of --backend); repeatable. Default: GEMMPORT_DEVICE, or the best.",
     ),
 )
 
@@ -340,20 +348,31 @@ def means_all(names: Sequence[str], option: str = "--device") -> bool:
     return found
 
 
+def asked_backend(backend: str | None) -> str:
+    """What --backend says, or else GEMMPORT_BACKEND: a name, "auto" or "all".
+
+    Raises:
+        UnknownNameError: there is no such backend; it says where its name comes from.
+    """
+    asked = backend or os.environ.get(BACKEND_VARIABLE) or AUTO
+    if asked.lower() not in (AUTO, ALL):
+        with of_environment(*(() if backend else (BACKEND_VARIABLE,))):
+            parse_backends(asked)
+    return asked
+
+
 def chosen_devices(backend: str | None, told: Sequence[str]) -> tuple[list[DeviceInfo], dict[str, str]]:
     """The devices to run on, and of several backends, why one is not among them.
 
     Args:
         told: what --device says.
     """
-    backend = backend or os.environ.get("GEMMPORT_BACKEND") or AUTO
+    given, backend = backend, asked_backend(backend)
     names = device_names(told)
-    if backend.lower() not in (AUTO, ALL):
-        parse_backends(backend)  # an unknown name is said to be unknown, with what there is
     if means_all(names):
         return _every_device(backend)
     if backend.lower() != ALL:
-        chosen = [select_device(name, backend) for name in names or (None,)]
+        chosen = [select_device(name, given) for name in names or (None,)]
         return list(dict.fromkeys(chosen)), {}
     devices: list[DeviceInfo] = []
     unavailable: dict[str, str] = {}

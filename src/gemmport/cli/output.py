@@ -31,15 +31,18 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
+from gemmport import baselines as known_baselines
 from gemmport.backends.objects import ProgramCounts
 from gemmport.bench.environment import host_environment
 from gemmport.bench.results import Outcome, Status
 from gemmport.bench.timing import Timing
 from gemmport.cli import fitting, once, streams
 from gemmport.core.device import DeviceInfo
+from gemmport.core.errors import BaselineUnavailableError
 from gemmport.core.units import quantity, span
 from gemmport.execution.selection import get_backend
 from gemmport.outofcore.progress import Progress as Moved
+from gemmport.planning.planner import AUTO
 from gemmport.runtime import files
 
 SCHEMA = 1
@@ -365,9 +368,45 @@ def troubles(results: Iterable[Outcome]) -> list[str]:
     for result in results:
         if result.reason:
             notes.append(f"{result.name}, {result.task}: {result.status}: {result.reason}")
-        notes += [f"baseline {b.name}: {b.reason}" for b in result.baselines if b.reason and not b.is_missing]
+        notes += [
+            f"baseline {b.name}: {elsewhere(b.name, [result.device]) or b.reason}"
+            for b in result.baselines
+            if b.reason and not b.is_missing
+        ]
         missing |= {f"baseline {b.name}": b.reason for b in result.baselines if b.is_missing}
     return [*dict.fromkeys(notes), *once.news(missing)]
+
+
+def elsewhere(name: str, devices: Sequence[DeviceInfo]) -> str:
+    """Why a baseline has nothing to do with devices, whether it is installed or not; empty where it has."""
+    reached = known_baselines.backends_of(name) if name in known_baselines.names() else frozenset()
+    if not reached or any(device.backend in reached for device in devices):
+        return ""
+    return f"it computes on devices of backend {' or '.join(sorted(reached))} alone"
+
+
+def unmet(names: Sequence[str], devices: Sequence[DeviceInfo]) -> int:
+    """3, as an exit status, where a baseline that was named is of no use on any of the devices; 0 else.
+
+    Standard error says which, and what to do. One that cannot compute some problem has said so beside the result.
+    """
+    found = {name: _useless(name, devices) for name in names if name != AUTO}
+    for name, reason in found.items():
+        if reason:
+            streams.tell(f"error: baseline {name} was named, and there is none here: {reason}")
+    return 3 if any(found.values()) else 0
+
+
+def _useless(name: str, devices: Sequence[DeviceInfo]) -> str:
+    """Why there is no baseline of a name on the devices, and what to do; empty where there is."""
+    if reason := elsewhere(name, devices):
+        usual = dict.fromkeys(other for device in devices for other in known_baselines.for_device(device))
+        return f"{reason}; choose such a device, or name others: --baseline {','.join(usual)}"
+    try:
+        known_baselines.load(name)
+    except BaselineUnavailableError as error:
+        return str(error)
+    return ""
 
 
 def tunings(results: Iterable[Outcome]) -> list[str]:

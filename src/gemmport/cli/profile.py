@@ -62,7 +62,7 @@ def profile(
     kernels, params = options.chosen_kernels(text), options.chosen_parameters(settings, text)
     whole = options.DEFAULT_SIZE if size is None else size
     problem = GemmProblem.create(*(whole if given is None else given for given in (m, n, k)), dtype=dtype)
-    chosen = select_device(device, backend or os.environ.get("GEMMPORT_BACKEND") or "cuda")
+    chosen = select_device(device, backend or (None if os.environ.get("GEMMPORT_BACKEND") else "cuda"))
     check_profiled(chosen)
     plans, refused = _plans(problem, chosen, load_configuration(config_files), kernels, params)
     ncu = find_ncu()

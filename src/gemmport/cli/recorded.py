@@ -10,6 +10,7 @@ from typing import Any
 
 from gemmport.core.device import DeviceInfo
 from gemmport.core.errors import AmbiguousDeviceError, DeviceNotFoundError, RecordError
+from gemmport.execution.selection import words_begin
 from gemmport.runtime.userfile import read_text
 
 _KNOWN = {field.name for field in fields(DeviceInfo)}
@@ -19,8 +20,8 @@ def recorded_device(path: Path, description: str | None, backend: str | None) ->
     """The device of a JSON document of `gemmport devices` or `gemmport run`.
 
     Args:
-        description: its selector, or words of its label; backend: its own. Where they are None, the document must have one
-            device.
+        description: its selector, or words of its label, or their beginnings; backend: its own. Where they are None, the
+            document must have one device.
 
     Raises:
         ConfigError: the file cannot be read. RecordError: it holds another document.
@@ -35,10 +36,10 @@ def recorded_device(path: Path, description: str | None, backend: str | None) ->
         raise RecordError(
             f"{path} must be a JSON document of gemmport devices or run; got another: gemmport devices --format json writes one"
         ) from None
-    words = (description or "").lower().replace(":", " ").split()
+    words = (description or "").replace(":", " ")
     own = [device for device in found if backend is None or backend.lower() in ("auto", device.backend)]
     asked = [device for device in own if device.selector == description]
-    asked = asked or [device for device in own if all(word in device.label.lower() for word in words)]
+    asked = asked or [device for device in own if words_begin(words, device.label)]
     labels = ", ".join(device.label for device in asked or found)
     if not asked:
         raise DeviceNotFoundError(f"{path} has no device {description or backend or ''}: there are {labels or 'none'}")

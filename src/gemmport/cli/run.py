@@ -34,6 +34,7 @@ from gemmport.cli.output import (
     to_json,
     troubles,
     tunings,
+    unmet,
     verdict,
     write,
 )
@@ -163,8 +164,8 @@ def run(
     With --device-memory or --devices, products that take seconds are timed three times, or for 15 s, unless --repeat is given.
 
     Exit status: 0 all verified; 1 a result failed verification, or a ratio is worse than in the file of --compare;
-    2 bad usage or configuration, or a file that this run cannot be compared with; 3 the backend or device is not usable
-    here.
+    2 bad usage or configuration, or a file that this run cannot be compared with; 3 the backend or device, or a baseline that
+    --baseline names, is not usable here.
     """
     configuration = load_configuration(config_files)
     then: Committed | None = None
@@ -247,7 +248,8 @@ def run(
             plot_run(measured, plot_file)
         for line in slower_than_numpy(results):
             streams.tell(f"warning: {line}")
-        return exit_status(results) or (0 if then is None or left else then.status())
+        missing = unmet(chosen.baselines, devices)
+        return exit_status(results) or missing or (0 if then is None or left else then.status())
 
     digested = form != "table" or then is not None
     return keep(_tasks(workloads, devices), _measured(workloads, devices, chosen, digested), tell)

@@ -161,8 +161,11 @@ def default_accumulator(dtype: DType, output: DType) -> DType:
     return DTYPES[f"complex{2 * widest.part_bits}" if output.kind == "complex" else f"float{widest.part_bits}"]
 
 
-def check_types(dtype: DType, accumulator: DType, output: DType) -> None:
+def check_types(dtype: DType, accumulator: DType, output: DType, *, asked: object = None) -> None:
     """Refuses types that do not go together.
+
+    Args:
+        asked: the accumulator as it was written, which messages repeat: "int" is int64.
 
     Raises:
         DtypeError: inputs that the output cannot hold by kind, an accumulator of another kind than the output, or one that
@@ -184,10 +187,24 @@ def check_types(dtype: DType, accumulator: DType, output: DType) -> None:
         raise DtypeError(
             f"the result of a product of {dtype} must be {kinds}; got {output}: that would drop what only {dtype} holds"
         )
+    told = _told(accumulator, asked)
+    fitting = " or ".join(name for name in ACCUMULATORS if _holds(dtype, DTYPES[name], output))
     if accumulator.name not in ACCUMULATORS or accumulator.kind != output.kind:
-        fitting = [name for name in ACCUMULATORS if DTYPES[name].kind == output.kind]
-        raise DtypeError(f"sums for {output} cannot be kept in {accumulator}: choose {' or '.join(fitting)}")
+        raise DtypeError(f"sums for {output} cannot be kept in {told}: choose {fitting}")
     if accumulator.kind == "integer" and accumulator.itemsize < output.itemsize:
-        raise DtypeError(f"sums for {output} must be kept in int64: {accumulator} would drop their upper half")
+        raise DtypeError(f"sums for {output} must be kept in int64: {told} would drop their upper half")
     if accumulator.precision < dtype.precision:
-        raise DtypeError(f"sums of {dtype} in {accumulator} would round the inputs: choose a wider accumulator")
+        raise DtypeError(f"sums of {dtype} in {told} would round the inputs: choose {fitting}")
+
+
+def _holds(dtype: DType, accumulator: DType, output: DType) -> bool:
+    """Whether sums for an output, of products of a type, may be kept in a type of sums."""
+    whole = accumulator.kind != "integer" or accumulator.itemsize >= output.itemsize
+    return accumulator.kind == output.kind and whole and accumulator.precision >= dtype.precision
+
+
+def _told(accumulator: DType, asked: object) -> str:
+    """A type of sums, as it was written where that is another text."""
+    if not isinstance(asked, str) or asked.lower() == accumulator.name:
+        return accumulator.name
+    return f"{asked!r}, which is {accumulator}"

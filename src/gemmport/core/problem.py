@@ -166,7 +166,7 @@ class GemmProblem:
         inputs = as_dtype(dtype)
         outputs = default_output(inputs) if output is None else as_dtype(output)
         sums = default_accumulator(inputs, outputs) if accumulator is None else as_dtype(accumulator)
-        check_types(inputs, sums, outputs)
+        check_types(inputs, sums, outputs, asked=accumulator)
         op_a, op_b = as_op(trans_a), as_op(trans_b)
         shapes = {"a": _stored(m, k, op_a), "b": _stored(k, n, op_b), "c": (m, n), "d": (m, n)}
         layouts = {

@@ -17,17 +17,19 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, ThreadPoolExecutor, as_completed
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
+from pathlib import Path
 from typing import Any, Literal
 
 from gemmport import backends, baselines
 from gemmport.backends.parts import Part
-from gemmport.bench.environment import calls_are_compiled, host_environment
+from gemmport.bench.environment import calls_are_compiled, host_environment, was_given
 from gemmport.core.device import DeviceInfo
 from gemmport.core.dtypes import DTYPES, default_accumulator
 from gemmport.core.errors import ConfigError, UntrustedError
 from gemmport.diagnose.links import Link, Reach, told_between
+from gemmport.execution.selection import BACKEND_VARIABLE, DEVICE_VARIABLE
 from gemmport.planning import verdicts
 from gemmport.planning.lookup import load_configuration
 from gemmport.runtime.cache import cache_folder, cache_use, check_writable
@@ -171,6 +173,15 @@ class _Told:
         return bool(self.item) and not self.hangs and self.status not in ("ok", "failed")
 
 
+def _as_it_serves(finding: Finding, choice: _Answer) -> Finding:
+    """A finding about a setting, which is no more than a warning where the choice of a device by it failed."""
+    failed = any("error" in line for line in choice.lines)
+    if not failed or finding.subject not in (BACKEND_VARIABLE, DEVICE_VARIABLE):
+        return finding
+    detail = f"{os.environ[finding.subject]!r}: no device is chosen by it, as is told below"
+    return replace(finding, status="warning", detail=detail, remedy=f"unset {finding.subject}")
+
+
 class _Examination:
     def __init__(self, timeout: float, progress: Callable[[str], None]) -> None:
         self.timeout = timeout
@@ -197,7 +208,9 @@ class _Examination:
             products, *forms = (tried[look] for look in _looks(device))
             findings += self._products(device, products)
             findings += _forms(device, [each for told in forms for each in told])
-        findings += self._choice(found, choice.result())
+        chosen = choice.result()
+        findings = [_as_it_serves(finding, chosen) for finding in findings]
+        findings += self._choice(found, chosen)
         self.progress("baselines")
         told_of_libraries = libraries.result()  # no look is taken beside those at links
         findings += self._links(found)
@@ -221,7 +234,8 @@ class _Examination:
                 (close,) = difflib.get_close_matches(name, VARIABLES, n=1) or ("",)
                 remedy = f"unset {name}" + (f"; did you mean {close}?" if close else "")
                 yield Finding("warning", "settings", name, "nothing reads this variable", remedy)
-        if icds := os.environ.get("OCL_ICD_VENDORS"):
+        icds = os.environ.get("OCL_ICD_VENDORS", "")
+        if icds and Path(icds).exists():  # else it is told as a fault of the backend
             yield Finding("ok", "settings", "OCL_ICD_VENDORS", f"{icds!r}: the only OpenCL runtimes that are looked at")
         try:
             configuration = load_configuration()
@@ -306,7 +320,12 @@ class _Examination:
     def _choice(self, found: Sequence[DeviceInfo], answer: _Answer) -> Iterator[Finding]:
         """The device that is taken where none is named."""
         if not found:
-            remedy = "pip install 'gemmport[pocl]' (any x86-64 Linux), or the OpenCL driver of your GPU"
+            remedy = (
+                "unset OCL_ICD_VENDORS"
+                if was_given("OCL_ICD_VENDORS")
+                else "pip install 'gemmport[intel]' (any x86-64 Linux) or 'gemmport[pocl]' (no AMD CPU from Zen 5 on), or the "
+                "OpenCL driver of your GPU"
+            )
             yield Finding("problem", "devices", "no device", "no backend reaches any device here", remedy)
             return
         subject = "where none is named"
@@ -316,8 +335,8 @@ class _Examination:
         (line,) = answer.lines
         if "error" in line:
             missing = line["kind"] in ("BackendUnavailableError", "DeviceNotFoundError")
-            remedy = "unset GEMMPORT_DEVICE GEMMPORT_BACKEND, or name one of the devices above"
-            yield Finding("problem", "devices" if missing else "settings", subject, line["error"], remedy)
+            detail, _, remedy = line["error"].rpartition("; ")  # it says how to be rid of the variable
+            yield Finding("problem", "devices" if missing else "settings", subject, detail, remedy)
             return
         self.chosen = f"{line['backend']} {line['selector']}"
         if self.chosen in self.right:

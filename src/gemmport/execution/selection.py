@@ -6,16 +6,17 @@ import logging
 import os
 import re
 import threading
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from numbers import Integral
-from typing import Any
+from typing import Any, get_args
 
 from gemmport import backends
 from gemmport.backends import _ending, _fork
 from gemmport.backends.base import Backend
-from gemmport.core.device import DeviceInfo
+from gemmport.core.device import DeviceInfo, DeviceType
 from gemmport.core.errors import (
     AmbiguousDeviceError,
     ArrayError,
@@ -29,6 +30,11 @@ from gemmport.runtime.last_words import if_it_ends
 log = logging.getLogger(__name__)
 
 AUTO, ALL = "auto", "all"
+
+BACKEND_VARIABLE, DEVICE_VARIABLE = "GEMMPORT_BACKEND", "GEMMPORT_DEVICE"
+"""Of the environment: what is meant where a call names no backend, or no device."""
+
+_TYPES: tuple[str, ...] = get_args(DeviceType)
 
 # CPU runtimes from fast to slow, as benchmarks/results/ shows, on AMD's CPUs too; simulators come last, and unknown runtimes
 # behind them. Of one runtime the newest version goes first: its compiler decides, and PoCL 3.1 (LLVM 15) is faster than 3.0
@@ -92,9 +98,40 @@ def asked_backend(backend: str | None) -> str:
     """The name of the backend that an argument asks for; without one, GEMMPORT_BACKEND, or "auto".
 
     Raises:
-        UnknownNameError: as `backend_name`.
+        UnknownNameError: as `backend_name`; GEMMPORT_BACKEND names no backend, which the message says.
     """
-    return _named(backend) or backend_name(os.environ.get("GEMMPORT_BACKEND") or AUTO)
+    if given := _named(backend):
+        return given
+    name = backend_name(os.environ.get(BACKEND_VARIABLE) or AUTO)
+    if name not in (known := backends.names()) and name != AUTO:
+        with of_environment(BACKEND_VARIABLE):
+            raise UnknownNameError(f"no backend {name!r}: there are {', '.join((*known, AUTO))}")
+    return name
+
+
+@contextmanager
+def of_environment(*variables: str) -> Iterator[None]:
+    """Makes an error about a backend or device say which variables of the environment asked for it, and how to be rid of them.
+
+    Args:
+        variables: their names; of none, errors are left as they are.
+
+    Raises:
+        UnknownNameError, BackendUnavailableError, DeviceNotFoundError, AmbiguousDeviceError: what is raised within.
+    """
+    try:
+        yield
+    except (UnknownNameError, BackendUnavailableError, DeviceNotFoundError, AmbiguousDeviceError) as error:
+        if not variables:
+            raise
+        told = " and ".join(_blamed(name) for name in variables)
+        them = "it" if len(variables) == 1 else "them"
+        raise type(error)(f"{told}: {error}; unset {' '.join(variables)}, or set {them} to what is here") from error
+
+
+def _blamed(variable: str) -> str:
+    """A variable with its value, as errors begin that are due to it."""
+    return f"{variable}={os.environ[variable]!r}"
 
 
 def _named(backend: str | None) -> str:
@@ -117,11 +154,12 @@ def devices(backend: str = AUTO) -> list[DeviceInfo]:
 
 
 def select_device(device: str | int | DeviceInfo | None = None, backend: str | None = None) -> DeviceInfo:
-    """The device of a description, `PLATFORM[:DEVICE]`, or of a number.
+    """The device of a description, `PLATFORM[:DEVICE]`, of a type, or of a number.
 
-    Either part of a description is an index, or words that all occur in the name (or alias, or version) in either case:
-    "nvidia", "pocl 3.1", "0:1", "nvidia:h200". Without a colon, words that no platform has are looked for in the names of the
-    devices. An `int` counts `devices(backend)`: 0 is the best, 1 the next. Without either, the best device: a
+    Either part of a description is an index, or words that all begin words of the name (or alias, or version), in either case:
+    "nvidia", "pocl 3.1", "0:1", "nvidia:h200". Words end at whatever is no letter and no digit. Without a colon, words that no
+    platform has are looked for in the names of the devices. "gpu", "cpu" and "accelerator" alone are the best device of that
+    type. An `int` counts `devices(backend)`: 0 is the best, 1 the next. Without either, the best device: a
     GPU before a CPU, then by estimated peak; of several runtimes for one CPU the fastest, which the log says.
 
     Args:
@@ -132,7 +170,7 @@ def select_device(device: str | int | DeviceInfo | None = None, backend: str | N
         UnknownNameError: no such backend.
         BackendUnavailableError: the backend is not usable here.
         DeviceNotFoundError, AmbiguousDeviceError: no device, or several, of that description; `device` is of another type, or
-            of another backend than `backend`.
+            of another backend than `backend`. All say which variable of the environment they are due to, if they are.
     """
     if isinstance(device, DeviceInfo):
         if backend is not None and backend_name(backend) not in (AUTO, device.backend):
@@ -144,19 +182,47 @@ def select_device(device: str | int | DeviceInfo | None = None, backend: str | N
         raise DeviceNotFoundError(
             f"device must be text such as '0:1' or 'nvidia', a number or a DeviceInfo; got {device!r}"
         )
-    backend = asked_backend(backend)
-    description = os.environ.get("GEMMPORT_DEVICE") if device is None or device == "" else device
+    name = asked_backend(backend)
+    of_backend = () if _named(backend) or name == AUTO else (BACKEND_VARIABLE,)
+    with of_environment(*of_backend):
+        candidates = _candidates(name)
+    if device is None or device == "":
+        description = os.environ.get(DEVICE_VARIABLE)
+        if not description:
+            _tell_choice(*candidates)
+            return candidates[0]
+        with of_environment(*of_backend, DEVICE_VARIABLE):
+            return _described(description, name, candidates)
+    try:
+        return _numbered(device, candidates) if isinstance(device, Integral) else _described(device, name, candidates)
+    except DeviceNotFoundError as error:
+        if not of_backend:
+            raise
+        told = f"{error}; {_blamed(BACKEND_VARIABLE)} leaves out all other backends"
+        raise DeviceNotFoundError(told) from error
+
+
+def _candidates(backend: str) -> list[DeviceInfo]:
+    """The devices of a backend, or of "auto", the best first; errors as `select_device` where there are none."""
     if backend != AUTO and (error := backend_status(backend).error):
         raise BackendUnavailableError(error)
     candidates = devices(backend)
     if not candidates:
         raise (BackendUnavailableError if backend == AUTO else DeviceNotFoundError)(_nothing_found(backend))
-    if isinstance(description, Integral):
-        return _numbered(description, candidates)
-    if not description:
-        _tell_choice(*candidates)
-        return candidates[0]
+    return candidates
+
+
+def _described(description: str, backend: str, candidates: Sequence[DeviceInfo]) -> DeviceInfo:
+    """The one device of a description; errors as `select_device`."""
+    if description.strip().lower() == ALL:
+        raise DeviceNotFoundError(
+            f"device must be one; got {description!r}: write devices={ALL!r} (gemmport run: --devices {ALL}) for products that "
+            f"all compute together, or name one; there are {_listed(candidates)}"
+        )
     found = match_devices(description, candidates)
+    if found and _type_of(description):
+        _tell_choice(*found)
+        return found[0]
     if backend == AUTO and found:  # the same chip under two backends is not ambiguous
         found = [device for device in found if device.backend == found[0].backend]
     if not found:
@@ -198,7 +264,9 @@ def is_meant(found: DeviceInfo, backend: str | None, device: str | int | DeviceI
 
 
 def match_devices(description: str, candidates: Sequence[DeviceInfo]) -> list[DeviceInfo]:
-    """The candidates that answer to a description; see `select_device`."""
+    """The candidates that answer to a description, in their order: of a type all; see `select_device`."""
+    if kind := _type_of(description):
+        return [c for c in candidates if c.type == kind]
     platform, colon, device = description.partition(":")
     found = [c for c in candidates if _platform_answers(c, platform)]
     if colon:
@@ -206,17 +274,47 @@ def match_devices(description: str, candidates: Sequence[DeviceInfo]) -> list[De
     return found or [c for c in candidates if _device_answers(c, platform)]
 
 
+def _type_of(description: str) -> str:
+    """The type of devices that a description means; empty for another one. A type goes before names, some of which say it."""
+    word = description.strip().lower()
+    return word if word in _TYPES else ""
+
+
 def _platform_answers(device: DeviceInfo, text: str) -> bool:
     if text.strip().isdigit():
         return int(text) == device.index[0]
-    name = f"{device.platform} {device.platform_name} {device.platform_version}".lower()
-    return all(word in name for word in text.lower().split())
+    return words_begin(text, f"{device.platform} {device.platform_name} {device.platform_version}")
 
 
 def _device_answers(device: DeviceInfo, text: str) -> bool:
     if text.strip().isdigit():
         return int(text) == device.index[1]
-    return all(word in device.name.lower() for word in text.lower().split())
+    return words_begin(text, device.name)
+
+
+def words_begin(text: str, name: str) -> bool:
+    """Whether each word of a text begins a word of a name, in either case.
+
+    A word of the text that is itself made of several, such as "3.1" or "skylake-avx512", stands so in the name, and its last
+    part begins one there.
+    """
+    known = _parts(name)
+    return all(_begins(_parts(word), known) for word in text.split())
+
+
+def _parts(text: str) -> list[str]:
+    """What stands between all that is no letter and no digit."""
+    return re.findall(r"[^\W_]+", text.lower())
+
+
+def _begins(asked: Sequence[str], known: Sequence[str]) -> bool:
+    if not asked:  # signs alone, which no name is known by
+        return False
+    *whole, last = asked
+    return any(
+        known[at : at + len(whole)] == whole and known[at + len(whole)].startswith(last)
+        for at in range(len(known) - len(whole))
+    )
 
 
 def _rank(device: DeviceInfo) -> tuple[int, int, tuple[int, ...], float, int]:

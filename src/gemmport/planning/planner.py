@@ -11,7 +11,8 @@ from gemmport import kernels
 from gemmport.contracts.device_model import Prediction
 from gemmport.contracts.kernel import KernelVariant, Parameters, Predictor, Rankings, Steps, check_limits
 from gemmport.core.device import DeviceInfo
-from gemmport.core.errors import DtypeError, ParameterError, UnsupportedError
+from gemmport.core.errors import DtypeError, ParameterError, UnknownNameError, UnsupportedError
+from gemmport.core.names import did_you_mean
 from gemmport.core.plan import Buffer, Choice, Launch, Plan
 from gemmport.core.problem import GemmProblem
 from gemmport.core.quirks import reason_of_limit
@@ -105,6 +106,8 @@ def make_plan(
         if kernel == AUTO and (reason := candidate.variant.declined(taken, device, model, rankings)):
             pass_over(candidate.variant.name, f"{candidate.variant.name}: {reason}")
             continue
+        if kernel == AUTO and params:
+            _check_names(candidate.variant, params, params_origin)
         user_chose = bool(params) or (candidate.alone and candidate.entry is not None and candidate.entry.asked_for)
         try:
             plan = _plan_with(candidate, problem, rankings, params or {}, params_origin)
@@ -120,6 +123,22 @@ def make_plan(
             log.info("%s on %s: %s from %s%s", problem, device.label, plan.variant, plan.entry, _told(plan))
             return plan
     raise UnsupportedError(f"no kernel fits {problem} on {device.label}: " + "; ".join(reasons.values()))
+
+
+def _check_names(chosen: KernelVariant, params: Parameters, origin: str) -> None:
+    """Raises UnknownNameError where a kernel that nobody named lacks a parameter: it says which kernels have it."""
+    having = {each.name: {parameter.name for parameter in each.parameters} for each in kernels.variants()}
+    for name in params:
+        if name in having[chosen.name]:
+            continue
+        able = [kernel for kernel, names in having.items() if name in names]
+        told = ", ".join(f"--kernel {each}" if origin == "--set" else f"kernel={each!r}" for each in able)
+        near = did_you_mean(name, set().union(*having.values()))
+        remedy = f"name one that has it: {told}" if able else f"no kernel has it{near}"
+        raise UnknownNameError(
+            f"{origin} must be of the kernel that computes; got {str(name)[:100]}, which {chosen.name} does not have, that was "
+            f"chosen automatically; {remedy}"
+        )
 
 
 @dataclass(frozen=True)
