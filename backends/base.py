@@ -351,8 +351,9 @@ class Backend(NoCopy, ABC):
 
     def tensor_map(self, told: TensorMap, memory: Memory) -> np.void:
         """A map of a memory as an argument of a kernel. It begins with the memory's address, as `argument` makes it, so that
-        `set_memory` puts another one there as it does with arguments that are memory; or with none, where the runtime tells
-        no addresses and kernels put them in.
+        `set_memory` puts another one there as it does with arguments that are memory. Where the runtime tells no addresses, it
+        begins with 0: `set_memory` and what `launcher` makes put in what they take for the address, and kernels, which compare
+        it with that of their memory, put that in where it is another.
 
         Raises:
             TensorMapError: the runtime has no such maps, or refuses this one.

@@ -1798,6 +1798,29 @@ OF_RELAYOUT = (
 )
 """Faults of `relayout` that its exact results must notice."""
 
+OF_ROUNDING = (
+    of_kernel(
+        "rounds no vector along k",
+        r"rounded_numbers\((run_at\(B \+ INDEX_B\(p, j\), present, ALIGNED_B\))\)",
+        r"\1",
+        GEMV,
+    ),
+    of_kernel("rounds no vectors across k", r"return rounded_numbers\(x\);", "return x;", GEMV),
+    of_kernel(
+        "rounds no vector of a matrix across k",
+        r"return rounded_number\((LOAD_B\(p, j\))\);",
+        r"return \1;",
+        GEMV,
+        ops="TN",
+    ),
+    Mutation(
+        "rounds no matrix",
+        (Edit(r"return OF_A\(rounded_numbers\((.*)\)\);", r"return OF_A(\1);", times=2),),
+        (GEMV,),
+    ),
+)
+"""Faults of `gemv` that show where a precision has A and B rounded alone."""
+
 OF_TRANSPOSE = (
     of_kernel("reads the row below", r"source \+ row \* source_ld", "source + (row + 1) * source_ld", TRANSPOSE),
     of_kernel("reads by the rows of the target", r"source \+ row \* source_ld", "source + row * target_ld", TRANSPOSE),

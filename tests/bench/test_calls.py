@@ -199,6 +199,31 @@ def test_arrays_of_each_library_are_multiplied_right_and_timed(backend: gp.Backe
             assert all((one.ratio(way, result) or 0) > 0 for way in call_times.WAYS for result in one.times)
 
 
+@pytest.mark.parametrize(("seconds", "together"), [(0.3, 3), (10.0, 1), (1e-3, 100)])
+def test_clocks_are_read_under_as_many_calls_as_are_timed_together(
+    best_backend: gp.Backend, monkeypatch: pytest.MonkeyPatch, seconds: float, together: int
+) -> None:
+    """100 long ones would be waited for after nvidia-smi has told."""
+    ran: list[int] = []
+
+    def state(backend: gp.Backend, keep_busy: Callable[[], None]) -> dict[str, str]:
+        keep_busy()
+        return {"calls": str(ran[-1])}
+
+    def counted(caller: Caller, calls: int) -> list[float]:
+        ran.append(calls)
+        caller.wait(caller.call())
+        return [seconds]
+
+    monkeypatch.setattr(calls, "gpu_state", state)
+    monkeypatch.setattr(call_times, "_awaited", lambda caller, _: [seconds])
+    monkeypatch.setattr(call_times, "_back_to_back", counted)
+    monkeypatch.setattr(calls, "pace_of", lambda device: CallPace(0.0, 0.0, waits=False))
+    (found,) = measured(best_backend, "numpy", GemmProblem.create(8, 8, 8))
+    assert found.clocks == {"calls": str(together)}
+    assert found.times["out"]["back_to_back"].calls_per_sample == together
+
+
 @pytest.mark.parametrize("name", ["numpy", "device"])
 def test_a_wrong_product_is_refused_before_it_is_timed(
     best_backend: gp.Backend, monkeypatch: pytest.MonkeyPatch, name: str

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -17,9 +18,19 @@ from gemmport.backends import _opencldiscovery
 from gemmport.bench import environment
 from gemmport.bench.environment import gpu_state
 
+
+@pytest.fixture(autouse=True)
+def nothing_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the process has learnt of another stand-in."""
+    monkeypatch.setattr(environment, "_nvidia_smi", environment._NvidiaSmi())
+
+
 # Of a machine of two GPUs; it knows each by its number, and by its place as the driver and as nvidia-smi write it.
 NVIDIA_SMI = f"""#!{sys.executable}
 import sys
+from pathlib import Path
+with Path(sys.argv[0]).with_name("starts").open("a") as starts:
+    starts.write("1")
 asked = dict(word[2:].split("=", 1) for word in sys.argv[1:])
 gpus = {{"00000000:0f:00.0": ("345 MHz", "75.00 W"), "00000000:a1:00.0": ("1980 MHz", "690.12 W")}}
 found = {{**dict(zip("01", gpus)), **{{place[4:]: place for place in gpus}}}}.get(asked["id"].lower())
@@ -61,10 +72,32 @@ def test_clocks_are_those_of_the_gpu_that_computes(
     assert (told["clocks.sm"], told["power.draw"]) == (clock, power)
 
 
+def starts(tmp_path: Path) -> int:
+    """How often the stand-in was started."""
+    counted = tmp_path / "starts"
+    return len(counted.read_text()) if counted.exists() else 0
+
+
 def test_a_driver_that_does_not_tell_the_power_of_a_moment_tells_the_rest(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert [*of_a_machine_of_two(FIRST, tmp_path, monkeypatch, old=True)] == ASKED
+    """From its second product on at once: of each GPU."""
+    for place, wanted in ((FIRST, 2), (FIRST, 3), (SECOND, 5), (FIRST, 6), (SECOND, 7)):
+        assert [*of_a_machine_of_two(place, tmp_path, monkeypatch, old=True)] == ASKED
+        assert starts(tmp_path) == wanted
+
+
+def test_a_driver_that_once_did_not_answer_is_asked_again_where_it_has_told_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = of_a_machine_of_two(FIRST, tmp_path, monkeypatch)
+    assert told
+    known, place = environment._nvidia_smi, tmp_path / "nvidia-smi"
+    place.write_text(f"#!{sys.executable}\nimport sys\nsys.exit(255)\n")
+    backend: Any = SimpleNamespace(bus_id=lambda: FIRST)
+    assert gpu_state(backend) == {}
+    assert of_a_machine_of_two(FIRST, tmp_path, monkeypatch) == told
+    assert environment._nvidia_smi is known
 
 
 def test_the_gpu_computes_until_its_clocks_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -79,18 +112,87 @@ def test_the_gpu_computes_until_its_clocks_are_told(tmp_path: Path, monkeypatch:
     assert moments[-1] - moments[0] > 5e-3
 
 
-def test_what_does_not_come_back_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As nvidia-smi of a driver that hangs."""
+def that_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
+    """Has nvidia-smi, which is waited for so long, hang as that of a driver that does."""
     tool = tmp_path / "nvidia-smi"
-    tool.write_text(f"#!{sys.executable}\nimport time\ntime.sleep(60)\n")
+    tool.write_text(
+        f"#!{sys.executable}\nimport sys, time\nfrom pathlib import Path\n"
+        'with Path(sys.argv[0]).with_name("starts").open("a") as starts:\n    starts.write("1")\ntime.sleep(60)\n'
+    )
     tool.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(environment, "_MOST_SECONDS", 0.3)
-    backend: Any = SimpleNamespace(bus_id=lambda: FIRST)
-    for keep_busy in (None, lambda: time.sleep(0.01)):
-        before = time.monotonic()
+    monkeypatch.setattr(environment, "_MOST_SECONDS", seconds)
+
+
+@pytest.mark.parametrize("keep_busy", [None, lambda: time.sleep(0.01)], ids=["at rest", "busy"])
+def test_what_does_not_come_back_is_ended_and_asked_no_more(
+    keep_busy: Callable[[], None] | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither for the other list of fields, nor for another product or GPU."""
+    that_hangs(tmp_path, monkeypatch, 1.0)
+    before = time.monotonic()
+    for place in (FIRST, FIRST, SECOND):
+        backend: Any = SimpleNamespace(bus_id=lambda place=place: place)
         assert gpu_state(backend, keep_busy) == {}
+    assert time.monotonic() - before < 10
+    assert starts(tmp_path) == 1
+
+
+def test_what_cannot_be_ended_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a process that waits for the driver (state D) when it is killed; here, no signal is sent."""
+    that_hangs(tmp_path, monkeypatch, 0.3)
+    monkeypatch.setattr(environment, "_KILL_SECONDS", 0.1)
+    left: list[subprocess.Popen[str]] = []
+
+    def no_signal(process: subprocess.Popen[str]) -> None:
+        left.append(process)
+
+    with monkeypatch.context() as unkillable:
+        unkillable.setattr(subprocess.Popen, "kill", no_signal)
+        before = time.monotonic()
+        assert gpu_state(SimpleNamespace(bus_id=lambda: FIRST)) == {}  # type: ignore[arg-type]
         assert time.monotonic() - before < 10
+    (process,) = left
+    assert process.poll() is None
+    process.kill()
+    process.wait()
+
+
+@pytest.mark.parametrize("error", [OSError("of the work"), subprocess.TimeoutExpired("work", 1.0)], ids=["OS", "time"])
+def test_an_error_of_the_work_is_not_taken_for_one_of_the_tool(
+    error: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def keep_busy() -> None:
+        raise error
+
+    with pytest.raises(type(error), match="work"):
+        of_a_machine_of_two(FIRST, tmp_path, monkeypatch, keep_busy=keep_busy)
+    assert of_a_machine_of_two(FIRST, tmp_path, monkeypatch)
+
+
+def test_where_the_tool_is_missing_it_is_looked_for_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    looked: list[str] = []
+    which = environment.shutil.which
+
+    def watched(name: str) -> str | None:
+        looked.append(name)
+        return which(name)
+
+    monkeypatch.setattr(environment.shutil, "which", watched)
+    for _ in range(2):
+        assert gpu_state(SimpleNamespace(bus_id=lambda: FIRST)) == {}  # type: ignore[arg-type]
+    assert looked == ["nvidia-smi"]
+
+
+def test_a_tool_that_cannot_be_started_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tool = tmp_path / "nvidia-smi"
+    tool.write_text("#!/no/such/interpreter\n")
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    for _ in range(2):
+        assert gpu_state(SimpleNamespace(bus_id=lambda: FIRST)) == {}  # type: ignore[arg-type]
+    assert not environment._nvidia_smi._answers
 
 
 @pytest.mark.parametrize("status", [0, 6])
@@ -98,7 +200,11 @@ def test_what_does_not_come_back_is_ended(tmp_path: Path, monkeypatch: pytest.Mo
 def test_nothing_is_recorded_where_the_gpu_is_not_known(
     place: str, status: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert of_a_machine_of_two(place, tmp_path, monkeypatch, status) == {}
+    """The other list of fields is tried where an exit status tells that this one may be wrong; and nothing a second time."""
+    for _ in range(2):
+        assert of_a_machine_of_two(place, tmp_path, monkeypatch, status) == {}
+        assert starts(tmp_path) == (0 if not place else 2 if status else 1)
+    assert of_a_machine_of_two(SECOND, tmp_path, monkeypatch)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import itertools
 import pytest
 
 from gemmport.bench import timing
-from gemmport.bench.timing import CPU_PACE, GPU_PACE, LEAST_SAMPLES, MAX_WAIT_SECONDS, Contestant, Timing, measure
+from gemmport.bench.timing import CPU_PACE, GPU_PACE, LEAST_SAMPLES, MAX_WAIT_SECONDS, Contestant, Timing, load, measure
 from gemmport.core.device import DeviceInfo
 
 
@@ -190,3 +190,20 @@ def test_the_median_ignores_one_disturbed_sample_and_the_spread_is_half_the_quar
     assert timing.quartiles == (2.0, 4.0)
     assert timing.spread == pytest.approx(1 / 3)
     assert Timing((2.0,), 1).spread == 0.0
+
+
+@pytest.mark.parametrize(
+    ("median", "calls"),
+    [
+        (timing.LOAD_SECONDS / 5, 5),
+        (10 * timing.LOAD_SECONDS, 1),
+        (1e-6, timing.MAX_CALLS_PER_SAMPLE),
+        (0.0, timing.MAX_CALLS_PER_SAMPLE),
+    ],
+)
+def test_a_device_is_kept_at_work_for_a_moment_by_no_more_calls_than_a_sample_has(median: float, calls: int) -> None:
+    clock = Clock()
+    keep_busy = load(clock, clock.work("work", median).enqueue, Timing((median,), 1))
+    assert not clock.order, "a device whose clocks are not read computes nothing"
+    keep_busy()
+    assert len(clock.order) == calls

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 from typing import Any
 
@@ -9,7 +10,9 @@ import numpy as np
 import pytest
 
 import gemmport as gp
+from absences import beyond
 from gemmport import kernels
+from gemmport.backends import _nvrtc
 from gemmport.backends.objects import Memory
 from gemmport.checking.guarded_run import try_plan
 from gemmport.checking.reference import as_multiplied, reference
@@ -21,7 +24,10 @@ from gemmport.core.precision import FORMATS, FULL
 from gemmport.core.problem import GemmProblem, Layout, Operand
 from gemmport.execution.executor import enqueue_launches
 from gemmport.kernels import convert, transpose
+from gemmport.runtime.sources import assemble, languages
 from made_up_devices import DEVICES
+from mutations import OF_ROUNDING, Mutation, planted
+from test_cuda_compile import is_cubin
 from test_reference import bits, by_definition
 
 each_precision = pytest.mark.every_value("precision", list(FORMATS))
@@ -72,8 +78,8 @@ def test_every_bit_is_right(backend: gp.Backend, precision: str) -> None:
 @pytest.mark.parametrize("across", [0, 1])
 @each_precision
 def test_gemv_rounds_as_it_reads(backend: gp.Backend, precision: str, across: int) -> None:
-    """A column of all kinds of numbers times 1, alone and as one of eight terms: every bit is right. What is below the least
-    normal number a device may take for zero, and a sum of 0 and −0 is 0.
+    """A column of all kinds of numbers times what is rounded to 1, alone and as one of eight terms: every bit is right. What is
+    below the least normal number a device may take for zero, and a sum of 0 and −0 is 0.
     """
     numbers = bits(precision).view(np.float32)
     terms = 1 if across else 8
@@ -82,9 +88,13 @@ def test_gemv_rounds_as_it_reads(backend: gp.Backend, precision: str, across: in
     matrix = np.zeros((numbers.size, terms), np.float32)
     matrix[:, 5 % terms] = numbers
     vector = np.zeros((terms, 1), np.float32)
-    vector[5 % terms] = 1
+    vector[5 % terms] = np.nextafter(np.float32(1), np.float32(2))
     got = gp.matmul(matrix, vector, device=backend.device, precision=precision, kernel="gemv")[:, 0]
-    wanted = by_definition(numbers, precision)
+    assert_bits(got, numbers, by_definition(numbers, precision))
+
+
+def assert_bits(got: np.ndarray, numbers: np.ndarray, wanted: np.ndarray) -> None:
+    """Of what became of numbers, but for the sign of zeros and for what is below the least normal number."""
     nan, normal = np.isnan(wanted), np.abs(wanted) >= np.finfo(np.float32).tiny
     assert np.array_equal(np.isnan(got), nan)
     wrong = np.flatnonzero((got.view(np.uint32) != wanted.view(np.uint32)) & normal & ~nan)
@@ -92,6 +102,90 @@ def test_gemv_rounds_as_it_reads(backend: gp.Backend, precision: str, across: in
         f"{wrong.size} wrong: {numbers[wrong[0]]!r} became {got[wrong[0]]!r}, not {wanted[wrong[0]]!r}"
     )
     assert (np.abs(got[~normal & ~nan]) <= np.abs(wanted[~normal & ~nan])).all()
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("across", [0, 1])
+@each_precision
+def test_gemv_rounds_its_vector_as_it_reads(backend: gp.Backend, precision: str, across: int) -> None:
+    """All kinds of numbers, 64 at a time, times what is rounded to the unit matrix, whose runs lie along k or across."""
+    numbers = bits(precision).view(np.float32)
+    numbers = numbers[np.isfinite(by_definition(numbers, precision))]  # infinity times zero is not a number
+    numbers = numbers[: numbers.size // 64 * 64]
+    unit = np.diag(np.full(64, np.nextafter(np.float32(1), np.float32(2))))
+    problem = GemmProblem.create(
+        64, 1, 64, batch=numbers.size // 64, a=Layout(64, 0), precision=precision, trans_a="T" if across else "N"
+    )
+    operands: dict[Operand, np.ndarray] = {
+        "a": np.broadcast_to(unit, (problem.batch, 64, 64)), "b": numbers.reshape(-1, 64, 1),
+    }  # fmt: skip
+    trial = try_plan(backend, gp.plan(problem, backend.device, kernel="gemv"), operands)
+    assert not trial.stray
+    assert_bits(trial.d.ravel(), numbers, by_definition(numbers, precision))
+
+
+def check_gemv(backend: gp.Backend, precision: str, types: tuple[str, str], vectors: int, ops: str) -> None:
+    """An exact product of a matrix and vectors, all of which need rounding; of six, the last group is not whole."""
+    dtype, accumulator = types
+    problem = GemmProblem.create(
+        45, vectors, 133, dtype=dtype, accumulator=accumulator, precision=precision, trans_a=ops[0], trans_b=ops[1]
+    )
+    operands = exact_operands(problem, 1)
+    plan = gp.plan(problem, backend.device, kernel="gemv")
+    assert all(launch.kernel.stem == "gemv" for launch in plan.launches)
+    trial = try_plan(backend, plan, operands)
+    assert not trial.stray
+    check = check_exact(reference(problem, operands), trial.d)
+    assert check.passed, check.detail
+
+
+OPS = ("NN", "NT", "TN", "TT")
+
+SUMS = (("float32", "float32"), ("float32", "float64"), ("complex64", "complex64"), ("complex64", "complex128"))
+"""Types of what is rounded, and of sums."""
+
+
+@pytest.mark.every_pair("precision", list(FORMATS))
+@pytest.mark.every_pair("types", SUMS)
+@pytest.mark.every_pair("vectors", [1, 6])
+@pytest.mark.every_pair("ops", OPS)
+def test_gemv_multiplies_what_is_rounded_wherever_it_lies(
+    backend: gp.Backend, precision: str, types: tuple[str, str], vectors: int, ops: str
+) -> None:
+    if (
+        GemmProblem.create(1, 1, 1, dtype=types[0], accumulator=types[1]).accumulator.arithmetic
+        not in backend.device.computes
+    ):
+        pytest.skip(beyond(backend.device, f"it does not compute in {types[1]}"))
+    check_gemv(backend, precision, types, vectors, ops)
+
+
+@pytest.mark.best_of_each_backend
+@pytest.mark.planted_fault
+@pytest.mark.every_value("types", [types for types in SUMS if types[0] == types[1]])
+@pytest.mark.every_value("fault", OF_ROUNDING)
+def test_a_gemv_that_does_not_round_is_noticed(backend: gp.Backend, fault: Mutation, types: tuple[str, str]) -> None:
+    """Each fault concerns some layouts alone."""
+
+    def check_all() -> None:
+        for vectors, ops in itertools.product((1, 6), OPS):
+            check_gemv(backend, "tf32", types, vectors, ops)
+
+    check_all()
+    with planted(fault, "gemv"), pytest.raises(AssertionError, match="elements differ"):
+        check_all()
+
+
+@pytest.mark.parametrize("fault", OF_ROUNDING, ids=lambda fault: fault.name.replace(" ", "-"))
+def test_faults_of_rounding_are_planted_in_both_languages(fault: Mutation) -> None:
+    problem = GemmProblem.create(45, 6, 133, precision="tf32", trans_a=fault.ops[0])
+    kernel = gp.plan(problem, DEVICES["NVIDIA sm_90 under CUDA"], kernel="gemv").launches[0].kernel
+    shipped = {language: assemble(kernel, language) for language in languages()}
+    with planted(fault, "gemv"):
+        broken = {language: assemble(kernel, language) for language in languages()}
+    assert all(broken[language] != text for language, text in shipped.items())
+    if _nvrtc.nvrtc() is not None:
+        assert is_cubin(_nvrtc.compile_cuda(broken["cuda"], "sm_90"))
 
 
 def test_gemv_takes_no_pass_that_rounds() -> None:

@@ -101,7 +101,9 @@ def test_a_source_reads_every_parameter_of_its_contract(folder: str, variant: ke
 
 
 OPENCLS_WORDS = {"WARP_SHUFFLE", "WARP_SYNC", "DECLARE_LOCAL", "FENCE_MAPS", "PARAMETER_PLACE", "NEGATE"}
-"""For what CUDA C++ has functions or words, and for maps in global memory, where CUDA's kernels take them by value."""
+"""For what CUDA C++ has functions or words; for tensor maps in global memory (FENCE_MAPS) or as parameters (PARAMETER_PLACE),
+whose address CUDA C++ takes; and for a factor that NVIDIA's compiler of OpenCL C alone negates by a subtraction (NEGATE).
+"""
 
 CUDAS_WORDS = {"CLUSTER_ADDRESS", "CLUSTER_STORE", "CLUSTER_STORE_WHOLE", "COPY_TILE_TO", "OWN_RANK", "CLUSTER_ARRIVE"}
 """For clusters, which OpenCL does not launch."""

@@ -86,9 +86,9 @@ def measure_calls(callers: Mapping[Name, Caller], pace: CallPace, turns: int) ->
     }  # fmt: skip
 
 
-def run(caller: Caller) -> None:
-    """Makes as many calls back to back as are timed at once at most, and waits for them."""
-    _back_to_back(caller, RUN)
+def run(caller: Caller, calls: int) -> None:
+    """Makes so many calls back to back, and waits for them."""
+    _back_to_back(caller, calls)
 
 
 def _counts(caller: Caller, pace: CallPace) -> dict[Way, int]:

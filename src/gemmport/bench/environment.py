@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
 
@@ -56,6 +57,9 @@ _AT_ONCE = "power.draw.instant"
 _MOST_SECONDS = 10.0
 """That nvidia-smi is waited for."""
 
+_KILL_SECONDS = 1.0
+"""That its end is waited for once it is killed: while it waits for the driver, no signal ends it."""
+
 
 def gpu_state(backend: Backend, keep_busy: Callable[[], None] | None = None) -> dict[str, str]:
     """Clocks, power and temperature of NVIDIA's GPU at this moment, by nvidia-smi; empty elsewhere.
@@ -65,33 +69,78 @@ def gpu_state(backend: Backend, keep_busy: Callable[[], None] | None = None) -> 
 
     Args:
         keep_busy: gives the GPU work for a moment; is called until nvidia-smi has told, which takes it a tenth of a second.
+            Where nvidia-smi hangs, that takes eleven seconds and the rest of a moment, once: it is asked no more.
     """
-    tool, place = shutil.which("nvidia-smi"), backend.bus_id()
-    if tool is None or not place:
+    place = backend.bus_id()
+    return _nvidia_smi.state(place, keep_busy) if place else {}
+
+
+class _NvidiaSmi:
+    """nvidia-smi, and what this process has learnt of it, so that it learns nothing twice."""
+
+    def __init__(self) -> None:
+        self._answers = True
+        """Not where it is missing or hangs."""
+        self._lists: dict[str, tuple[tuple[str, ...], ...]] = {}
+        """By the place of a GPU, the lists of fields that are asked for: the one that it tells, or none."""
+
+    def state(self, place: str, meanwhile: Callable[[], None] | None) -> dict[str, str]:
+        """What it tells of the GPU at a place."""
+        tool = shutil.which("nvidia-smi") if self._answers else None
+        if tool is None:
+            self._answers = False
+            return {}
+        for fields in self._lists.get(place, ((*_ASKED, _AT_ONCE), _ASKED)):
+            command = [tool, f"--query-gpu={','.join(fields)}", "--format=csv,noheader", f"--id={place}"]
+            answer = _answer(command, meanwhile)
+            if answer is None:
+                self._answers = False
+                return {}
+            status, text = answer
+            values = [value.strip() for value in text.split(",")]
+            if status == 0 and len(values) == len(fields):
+                self._lists[place] = (fields,)
+                return dict(zip(fields, values, strict=True))
+            if status == 0:  # it knows the fields, and not the GPU
+                break
+        self._lists.setdefault(place, ())  # where it has told before, it may again
         return {}
-    for fields in ((*_ASKED, _AT_ONCE), _ASKED):
-        command = [tool, f"--query-gpu={','.join(fields)}", "--format=csv,noheader", f"--id={place}"]
-        values = [value.strip() for value in _told(command, keep_busy).split(",")]
-        if len(values) == len(fields):
-            return dict(zip(fields, values, strict=True))
-    return {}
 
 
-def _told(command: list[str], meanwhile: Callable[[], None] | None) -> str:
-    """What a command writes; nothing where it fails, or takes longer than `_MOST_SECONDS`."""
+_nvidia_smi = _NvidiaSmi()
+
+
+def _answer(command: list[str], meanwhile: Callable[[], None] | None) -> tuple[int, str] | None:
+    """The exit status of a command and what it writes; None where it cannot be started, or takes longer than `_MOST_SECONDS`.
+    Other things are done until it ends.
+    """
     end = time.monotonic() + _MOST_SECONDS
     try:
-        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
-            try:
-                while meanwhile is not None and process.poll() is None and time.monotonic() < end:
-                    meanwhile()
-                text, _ = process.communicate(timeout=max(end - time.monotonic(), 0.1))
-            except BaseException:
-                process.kill()
-                raise
-    except (OSError, subprocess.SubprocessError):
-        return ""
-    return text if process.returncode == 0 else ""
+        process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, errors="replace"
+        )
+    except OSError:
+        return None
+    try:
+        while meanwhile is not None and process.poll() is None and time.monotonic() < end:
+            meanwhile()
+        try:
+            text, _ = process.communicate(timeout=max(end - time.monotonic(), 0.1))
+        except subprocess.TimeoutExpired:
+            return None
+    finally:
+        _end(process)
+    return process.returncode, text
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    """Ends a process that has not ended; leaves one that cannot be ended. `Popen` as a context would wait for it forever."""
+    if process.poll() is None:
+        process.kill()
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(_KILL_SECONDS)
+    if process.stdout is not None:
+        process.stdout.close()
 
 
 def _blas() -> str:

@@ -16,6 +16,7 @@ from gemmport.backends.base import Backend
 log = logging.getLogger(__name__)
 
 MAX_CALLS_PER_SAMPLE = 1000
+"""So many are enqueued at a time at most."""
 
 LEAST_SAMPLES = 3
 """Of each contestant, however long they take: a median of fewer says nothing."""
@@ -62,10 +63,7 @@ class Pace:
 
     def calls(self, once: float) -> tuple[int, int]:
         """How many calls of so many seconds warm up, and how many make a sample."""
-        warm_up, sample = (
-            max(1, min(MAX_CALLS_PER_SAMPLE, round(seconds / max(once, 1e-9))))
-            for seconds in (self.warm_up_seconds, self.sample_seconds)
-        )
+        warm_up, sample = (_calls_of(once, seconds) for seconds in (self.warm_up_seconds, self.sample_seconds))
         return (0 if once >= SLOW_SECONDS else warm_up), sample
 
 
@@ -75,6 +73,11 @@ CPU_PACE = Pace(sample_seconds=40e-3, warm_up_seconds=100e-3, waits=True)
 """All contestants share the cores. OpenBLAS's threads spin for 2²⁸ ticks of the processor's clock after their work: for a tenth
 of a second a kernel has one core less. PoCL's threads, when they wake, may share one core while another idles, until they have
 worked for a while."""
+
+
+def _calls_of(once: float, seconds: float) -> int:
+    """How many calls, of `once` seconds each, take so many seconds: one at least, and no more than are enqueued at a time."""
+    return max(1, min(MAX_CALLS_PER_SAMPLE, round(seconds / max(once, 1e-9))))
 
 
 @dataclass(frozen=True)
@@ -163,11 +166,10 @@ def measure(
 
 
 def load(backend: Backend, enqueue: Callable[[], None], timing: Timing) -> Callable[[], None]:
-    """What keeps a device at work for LOAD_SECONDS, by what was timed."""
-    calls = max(1, round(LOAD_SECONDS / timing.median))
+    """What keeps a device at work for LOAD_SECONDS, by what was timed; shorter where that is more than MAX_CALLS_PER_SAMPLE."""
 
     def keep_busy() -> None:
-        for _ in range(calls):
+        for _ in range(_calls_of(timing.median, LOAD_SECONDS)):  # here, for only GPUs are kept at work
             enqueue()
         backend.synchronize()
 
