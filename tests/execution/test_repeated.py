@@ -6,7 +6,7 @@ import gc
 import sys
 import threading
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from fractions import Fraction
@@ -18,7 +18,7 @@ import pytest
 import gemmport as gp
 from absences import beyond
 from gemmport import kernels
-from gemmport.api import plans, product
+from gemmport.api import copied, plans, product
 from gemmport.backends import _scripts
 from gemmport.contracts.kernel import KernelVariant
 from gemmport.core.errors import ArrayError, DeviceMemoryError, LaunchError
@@ -186,6 +186,164 @@ def test_products_of_copies_are_computed_anew(backend: gp.Backend, name: str) ->
         if name == "steps backwards":
             x, y, a, b = x[::-1, ::2], y.T[::2], a[::-1, ::2], b.T[::2]
         np.testing.assert_array_equal(gp.matmul(x, y, kernel="naive").get(), a @ b)
+
+
+def steps_backwards(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    return a[:, ::-1], np.flipud(b)
+
+
+COPIES: dict[str, Callable[[np.ndarray, np.ndarray], tuple[Any, Any]]] = {
+    "steps backwards": steps_backwards,
+    "steps along both axes": lambda a, b: (np.repeat(np.repeat(a, 2, 0), 3, 1)[::2, ::3], b),
+    "one as it lies": lambda a, b: (np.asfortranarray(a), b[:, ::-1]),
+    "two types": lambda a, b: (a.astype(np.float64), b),
+    "integers and float32": lambda a, b: (a.astype(np.int8), b),
+    "the other byte order": lambda a, b: (a.astype(a.dtype.newbyteorder()), b.astype(b.dtype.newbyteorder())),
+    "repeated between others": lambda a, b: (np.stack([a, 2 * a])[:, None], np.stack([b, 3 * b, b])[None]),
+    "a stack with gaps": lambda a, b: (np.broadcast_to(a, (3, 4, *a.shape)).copy()[:, ::3], np.stack([b, 2 * b])),
+    "a vector backwards": lambda a, b: (a[0, ::-1], b),
+    "lists": lambda a, b: (a.tolist(), b.astype(np.float64)),
+}
+OUTS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "of another type": lambda d: np.empty(d.shape, np.complex128),
+    "with steps": lambda d: np.empty((*d.shape[:-1], 2 * d.shape[-1]), d.dtype)[..., ::2],
+    "upside down": lambda d: np.empty(d.shape, d.dtype)[::-1],
+    "of more dimensions": lambda d: np.empty((2, *d.shape), d.dtype),
+}
+
+
+@pytest.fixture
+def on_host(backend: gp.Backend, monkeypatch: pytest.MonkeyPatch) -> gp.Backend:
+    """A device that uses the host's memory in place, of which no product is kept yet."""
+    if backend.borrow(np.zeros(1)) is None:
+        pytest.skip(beyond(backend.device, "only CPUs use the host's memory in place"))
+    monkeypatch.setattr(repeated, "_known", {})
+    return backend
+
+
+@pytest.fixture
+def found_anew(monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
+    """How many products were found anew, by NumPy's rules or `gemm`'s, since it was asked before."""
+    asked: list[str] = []
+    for module, name in (("matmul", "product_by_rules"), ("gemm", "computed")):
+        home = sys.modules[f"gemmport.api.{module}"]
+        found = getattr(home, name)
+        monkeypatch.setattr(home, name, lambda *a, found=found, name=name, **k: asked.append(name) or found(*a, **k))
+
+    def count() -> int:
+        number = len(asked)
+        asked.clear()
+        return number
+
+    return count
+
+
+class TestHostArraysThatAreCopied:
+    @pytest.mark.sample(name=["steps backwards", "two types", "repeated between others"])
+    @pytest.mark.parametrize("name", COPIES)
+    def test_are_found_again_from_copies(self, on_host: gp.Backend, found_anew: Callable[[], int], name: str) -> None:
+        for number in range(5):
+            a, b = COPIES[name](numbers(4, 6), numbers(6, 5))
+            found = gp.matmul(a, b, kernel="naive", device=on_host.device)
+            wanted = np.matmul(a, b)
+            assert (found.shape, found.dtype) == (wanted.shape, wanted.dtype)
+            np.testing.assert_array_equal(found, wanted)
+            if number > 1:  # the first is computed as any other, and so is the first of the copies
+                assert found_anew() == (name == "lists"), number  # which NumPy makes arrays of each time
+            found_anew()
+
+    @pytest.mark.sample(name=["with steps"])
+    @pytest.mark.parametrize("name", OUTS)
+    def test_are_so_for_results(self, on_host: gp.Backend, found_anew: Callable[[], int], name: str) -> None:
+        for number in range(5):
+            a, b = numbers(4, 6), numbers(6, 5)
+            out = OUTS[name](a @ b)
+            assert gp.matmul(a, b, out=out, kernel="naive", device=on_host.device) is out
+            np.testing.assert_array_equal(out, np.broadcast_to(a @ b, out.shape))
+            if number > 1:
+                assert not found_anew()
+            found_anew()
+
+    def test_are_so_in_gemm(self, on_host: gp.Backend, found_anew: Callable[[], int]) -> None:
+        for number in range(5):
+            a, b, out = numbers(6, 4)[:, ::-1], numbers(6, 5).astype(np.float64), np.empty((4, 10))[:, ::2]
+            found = gemm(a, b, alpha=2, trans_a=True, device=on_host.device)
+            assert gemm(a, b, trans_a=True, out=out, device=on_host.device) is out
+            np.testing.assert_array_equal(found, 2 * (a.T @ b))
+            np.testing.assert_array_equal(out, a.T @ b)
+            if number > 1:
+                assert not found_anew()
+            found_anew()
+
+    @pytest.mark.parametrize("first", ["over an operand", "apart"])
+    def test_a_result_over_an_operand_does_not_decide_for_others(
+        self, on_host: gp.Backend, found_anew: Callable[[], int], first: str
+    ) -> None:
+        for number in range(6):
+            a, b = numbers(6, 6), numbers(6, 6)
+            over = (number % 2 == 0) == (first == "over an operand")
+            out, wanted = (a if over else np.empty((6, 6), np.float32)), a @ b
+            assert gp.matmul(a, b, out=out, kernel="naive", device=on_host.device) is out
+            np.testing.assert_array_equal(out, wanted)
+            if number > 1:
+                assert (found_anew() > 0) == over
+            found_anew()
+
+    def test_a_result_that_became_read_only_is_refused(self, on_host: gp.Backend) -> None:
+        a, b, out = numbers(4, 6), numbers(6, 5), np.zeros((4, 10), np.float32)[:, ::2]
+        for _ in range(3):
+            gp.matmul(a, b, out=out, kernel="naive", device=on_host.device)
+        out.flags.writeable = False
+        with pytest.raises(ArrayError, match="read-only"):
+            gp.matmul(a, b, out=out, kernel="naive", device=on_host.device)
+
+    def test_large_ones_are_found_anew(
+        self, on_host: gp.Backend, found_anew: Callable[[], int], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """They may be multiplied in parts."""
+        monkeypatch.setattr(copied, "MOST_BYTES", 95)
+        for _ in range(3):
+            a, b = steps_backwards(numbers(4, 6), numbers(6, 5))
+            np.testing.assert_array_equal(gp.matmul(a, b, kernel="naive", device=on_host.device), a @ b)
+            assert found_anew()
+
+    def test_are_not_copied_for_a_device_that_uses_nothing_in_place(
+        self, on_host: gp.Backend, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(type(on_host), "_borrow", lambda *_: None)
+        for _ in range(3):
+            a, b = np.asfortranarray(numbers(4, 6)), numbers(6, 5)[:, ::-1]
+            np.testing.assert_array_equal(gp.matmul(a, b, kernel="naive", device=on_host.device), a @ b)
+        assert not repeated._known
+
+
+def test_a_product_of_vectors_on_the_host_is_kept(on_host: gp.Backend, found_anew: Callable[[], int]) -> None:
+    """A scalar of NumPy's, and no array."""
+    for number in range(3):
+        x, y, out = numbers(8), numbers(8), np.empty((), np.float32)
+        found = gp.matmul(x, y, kernel="naive", device=on_host.device)
+        assert type(found) is np.float32
+        assert found == x @ y
+        assert gp.matmul(x, y, out=out, kernel="naive", device=on_host.device) is out
+        assert out == x @ y
+        if number:
+            assert not found_anew()
+        found_anew()
+
+
+@pytest.mark.parametrize(("a", "b"), [((0, 4), (4, 3)), ((2, 0, 4), (4, 3)), ((0, 0), (0,))])
+def test_a_product_without_elements_on_the_host_is_kept(
+    on_host: gp.Backend, found_anew: Callable[[], int], a: tuple[int, ...], b: tuple[int, ...]
+) -> None:
+    x, y = np.empty(a, np.float32), np.empty(b, np.float32)
+    for number in range(3):
+        out = np.ones(np.matmul(x, y).shape, np.float32)
+        found = gp.matmul(x, y, device=on_host.device)
+        assert (found.shape, found.dtype) == (out.shape, out.dtype)
+        assert gp.matmul(x, y, out=out, device=on_host.device) is out
+        if number:
+            assert not found_anew()
+        found_anew()
 
 
 def test_products_are_kept_where_there_was_no_compiler(

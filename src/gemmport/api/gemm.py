@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from os import PathLike
 from typing import TYPE_CHECKING, Any, cast, overload
 
@@ -23,6 +24,7 @@ from gemmport.api.arguments import (
     types_of,
 )  # fmt: skip
 from gemmport.api.collections import room_of
+from gemmport.api.copied import otherwise
 from gemmport.api.dealt import Dealt, check_dealt, dealt_product
 from gemmport.api.host import deliver, host_product
 from gemmport.api.placement import Placement, Result, begins_where
@@ -215,7 +217,13 @@ def gemm(
         a, b, c, out, alpha=alpha, beta=beta, trans_a=trans_a, trans_b=trans_b, dtype=dtype, queue=queue, wait_for=wait_for,
         backend=backend, device=device, devices=devices, choice=choice, bounds=bounds, scales=scales,
     )  # fmt: skip
-    product.keep(wanted, elsewhere=queue is not None, scales=values_of(scales))
+    is_kept = product.keep(wanted, elsewhere=queue is not None, scales=values_of(scales))
+    if wanted is not None and not is_kept and type(a) is np.ndarray and c is None and scales is None:
+        again = partial(
+            gemm, alpha=alpha, beta=beta, trans_a=trans_a, trans_b=trans_b, dtype=dtype, accumulator=accumulator,
+            backend=backend, device=device, kernel=kernel, deterministic=deterministic, precision=precision,
+        )  # fmt: skip
+        product.keep_by_copies(wanted, again, a, b, out)
     return product.given
 
 
@@ -236,12 +244,27 @@ class Computed:
     result: Result | HostArray
     dealt: Dealt | None = None
 
-    def keep(self, wanted: Hashable, *, elsewhere: bool, scales: Sequence[Any] = ()) -> None:
-        """Keeps it under a key, for others of its kind; None for none."""
+    def keep(self, wanted: Hashable, *, elsewhere: bool, scales: Sequence[Any] = ()) -> bool:
+        """Keeps it under a key, for others of its kind; None for none. Returns whether it does."""
         if self.dealt is not None and self.dealt.routine is not None:
             repeated.keep_in_shards(wanted, cast("Any", self.operands[0]), self.dealt.routine)
+            return True
+        return self.place.keep(wanted, self.operands, self.result, elsewhere=elsewhere, scales=scales)
+
+    def keep_by_copies(
+        self, wanted: Hashable, again: Callable[..., Any], a: HostArray, b: HostArray, out: HostArray | None,
+        batch: tuple[int, ...] | None = None, converted: np.dtype[Any] | None = None,
+    ) -> None:  # fmt: skip
+        """Keeps how others of its kind are found from copies of what is not used where it lies; see `copied.otherwise`. Copies
+        are of no use where the device uses nothing in place.
+        """
+        if not self.place.in_place:
             return
-        self.place.keep(wanted, self.operands, self.result, elsewhere=elsewhere, scales=scales)
+        used = cast("Sequence[HostArray]", self.operands)
+        in_place = [self.place.uses(own) and begins_where(x, own) for x, own in zip((a, b), used, strict=True)]
+        lands = out is None or begins_where(cast("HostArray", self.result), out)
+        found = otherwise(again, a, b, out, in_place=in_place, lands=lands, batch=batch, converted=converted)
+        repeated.keep_otherwise(wanted, found)
 
     def reads(self, a: DeviceArray | HostArray, b: DeviceArray | HostArray) -> bool:
         """Whether it reads operands that begin where these do."""

@@ -13,7 +13,7 @@ import math
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from os import PathLike
 from typing import TYPE_CHECKING, Any, cast, overload
 
@@ -30,6 +30,7 @@ from gemmport.api.arguments import (
     queue_of_operands,
 )
 from gemmport.api.collections import room_of
+from gemmport.api.copied import nothing
 from gemmport.api.gemm import Computed, computed
 from gemmport.api.overlap import overlap
 from gemmport.api.placement import Placement, Result
@@ -273,18 +274,36 @@ def _of_host_arrays_of_libraries(
     if out is not None:
         check_library_writes(given["out"])
     x, y, target = (given[name].arrays[0] if name in given else None for name in ("a", "b", "out"))
-    product, choice = None, how["choice"]
-    is_plain = not rules and choice.params is None and choice.config is None and "scales" not in how
-    if wanted is None and is_plain and "devices" not in how and not how.get("bounds", NO_BOUNDS).asked:
-        place = how.get("backend"), how.get("device")
-        choices = ("matmul", choice.kernel, choice.precision, choice.within)
-        wanted, product = repeated.again(x, y, None, target, choices, *place)
+    product = None
+    if wanted is None:
+        wanted, product = _again_on_host(x, y, target, rules, how)
     if product is None:
         product = _of_host_arrays(x, y, target, rules, how, wanted)
     if out is not None:
         return out
     library = next(x.library for x in given.values() if x.library is not None)
     return library.from_host(np.asarray(product))
+
+
+def _again_on_host(a: Any, b: Any, out: Any, rules: dict[str, Any], how: dict[str, Any]) -> tuple[Hashable, Any]:
+    """As `repeated.again`, of what arguments became in the host's memory; nothing is kept where more was asked than that."""
+    choice: Choice = how["choice"]
+    if rules or choice.params is not None or choice.config is not None or {"scales", "devices"} & how.keys():
+        return None, None
+    if how.get("bounds", NO_BOUNDS).asked:
+        return None, None
+    is_within = choice.precision is choice.within
+    chosen = ("matmul", choice.kernel) if is_within else ("matmul", choice.kernel, choice.precision, choice.within)
+    return repeated.again(a, b, None, out, chosen, how.get("backend"), how.get("device"))
+
+
+def _again_by(how: dict[str, Any]) -> Callable[..., Any]:
+    """`matmul` with what was asked of a product that is kept, of which `_again_on_host` tells."""
+    choice: Choice = how["choice"]
+    return partial(
+        matmul, backend=how.get("backend"), device=how.get("device"), kernel=choice.kernel, precision=choice.precision,
+        deterministic=choice.deterministic,
+    )  # fmt: skip
 
 
 def _of_matrices(
@@ -444,6 +463,10 @@ def _of_host_arrays(
     given = (a, b) if out is None else (a, b, out)
     x, y = as_numpy("a", a), as_numpy("b", b)
     _check_writable(out)
+    if wanted is None and {type(one) for one in given} <= {np.ndarray, list, tuple}:  # the result is a plain array, too
+        wanted, product = _again_on_host(x, y, out, rules, how)
+        if product is not None:
+            return product
     dtype, axes = _result_type(x, y, out, rules), rules.get("axes")
     left, right, target = _core_axes_last(x, y, out, axes)
     _check_shapes(left, right, target)
@@ -461,8 +484,18 @@ def _of_host_arrays(
     in_place = target if target is not None and _takes_on_host(target, left, right, dtype) else None
     found, product = _product(left, right, in_place, dtype, how)
     product = product.view(dtype)  # NumPy tells longlong from the int64 that it is
-    if (out is None or in_place is not None) and product.ndim and found.reads(x, y):
-        found.place.keep(wanted, (x, y), product, scales=values_of(how.get("scales")))
+    is_kept = (
+        (out is None or in_place is not None)
+        and found.reads(x, y)
+        and found.place.keep(wanted, (x, y), product, scales=values_of(how.get("scales")))
+    )
+    if wanted is not None and not is_kept and "scales" not in how:
+        if not product.size:
+            repeated.keep_otherwise(wanted, nothing(product.shape, dtype))
+        else:
+            batch = np.broadcast_shapes(x.shape[:-2], y.shape[:-2])
+            converted = dtype if _is_converted(x, y, dtype) else None
+            found.keep_by_copies(wanted, _again_by(how), x, y, out, batch, converted)
     if in_place is not None:
         return _presented(out, [out], given)
     if out is not None:

@@ -151,15 +151,15 @@ class Placement:
     def keep(
         self, wanted: Hashable, operands: Sequence[Any], result: Result | HostArray, *, elsewhere: bool = False,
         scales: Sequence[Any] = (),
-    ) -> None:  # fmt: skip
-        """Keeps a product that was computed as given, for others of its key; of None it keeps none.
+    ) -> bool:  # fmt: skip
+        """Keeps a product that was computed as given, for others of its key; of None it keeps none. Returns whether it does.
 
         Args:
             scales: as they were given.
             elsewhere: whether others of its key are computed on a queue that is given, beside that of the arrays' library.
         """
         if wanted is None or self.prepared is None or not self.as_given or not self._reads(scales):
-            return
+            return False
         if isinstance(result, Result):
             home = operands[0].memory.access.home if elsewhere else self.queue
             repeated.keep_of_device_arrays(
@@ -168,6 +168,7 @@ class Placement:
             )  # fmt: skip
         else:
             repeated.keep_of_host_arrays(wanted, self.prepared, turned=self.turned, operands=operands, result=result)
+        return True
 
     def _reads(self, scales: Sequence[Any]) -> bool:
         """Whether these are the scales that were read, where they lie."""

@@ -68,7 +68,8 @@ class Repeated:
         queue: Any = None,
         scales: Sequence[HostArray] = (),
     ) -> HostArray | None:
-        """The product of operands that lie as those before did; None where one of them, or `out`, cannot be used in place.
+        """The product of operands that lie as those before did, of vectors as a scalar; None where one of them, or `out`,
+        cannot be used in place.
 
         Args:
             addresses: of `views_on_host`; of those without scales.
@@ -79,6 +80,7 @@ class Repeated:
         where = None if queue is None else backend.as_queue(queue)
         if addresses is not None and backend.takes_addresses:
             left, right, last, d = addresses
+            is_new = out is None
             if out is None:
                 out = np.empty(self.shape, self.dtype)
                 d = address_on_host(out)
@@ -87,8 +89,8 @@ class Repeated:
                 backend.synchronize()
             else:
                 backend.give_back(backend.stand_in(d, out.nbytes), queue=where)
-            return out
-        third = c if self.adds else None
+            return out if self.shape or not is_new else out[()]
+        third, is_new = c if self.adds else None, out is None
         if out is None:
             out = np.empty(self.shape, self.dtype)
         elif not out.flags.writeable or any(
@@ -105,7 +107,7 @@ class Repeated:
             self.prepared.launch((*operands, *self._in_plans_order([*map(backend.argument, factors)])), where)
         finally:
             backend.give_back(lent_d, queue=where)
-        return out
+        return out if self.shape or not is_new else out[()]
 
     def of_device_arrays(
         self, a: DeviceArray, b: DeviceArray, c: DeviceArray | None, out: DeviceArray | None, queue: Any,
@@ -249,6 +251,33 @@ class Repeated:
         return True
 
 
+@dataclass(frozen=True)
+class Otherwise:
+    """A product of host arrays that is found without a prepared call of its own: from copies, or from nothing.
+
+    Attributes:
+        compute: gives the product of A and B, in `out` where there is one.
+    """
+
+    compute: Callable[[HostArray, HostArray, HostArray | None], HostArray]
+    usable = True
+
+    def of_host_arrays(
+        self,
+        a: HostArray,
+        b: HostArray,
+        c: HostArray | None,
+        out: HostArray | None,
+        addresses: tuple[int, ...] | None,
+        queue: Any = None,
+        scales: Sequence[HostArray] = (),
+    ) -> HostArray | None:
+        """The product of operands that lie as those before did; None where `out` cannot be written, or a queue is given."""
+        if queue is not None or (out is not None and not out.flags.writeable):
+            return None
+        return self.compute(a, b, out)
+
+
 def _scratch_of(library: Library, like: Any, nbytes: int, lent: list[Any]) -> Memory:
     """Memory beside a library's array, in the order of its stream, as long as `lent` is."""
     lent.append(library.empty(like, (nbytes,), np.dtype(np.uint8)))
@@ -266,7 +295,7 @@ class InShards(Protocol):
         """The product of arrays that lie as those before did; None where it must be computed anew."""
 
 
-_known: dict[Hashable, Repeated] = {}
+_known: dict[Hashable, Repeated | Otherwise] = {}
 """Products of host arrays. Those of a device's arrays are kept by its backend."""
 
 _known_of_libraries: dict[Hashable, Repeated] = {}
@@ -343,7 +372,9 @@ def again(
         if on_host is None:
             return None, None
         key, product = again(*on_host, choices, backend, device, queue)
-        return key, product if product is None else library.from_host(product) if out is None else out
+        if product is None or out is not None:
+            return key, product if product is None else out
+        return key, library.from_host(np.asarray(product))
     if backend is not None or device is not None:
         return None, None
     lying, memory, home = views
@@ -461,13 +492,19 @@ def keep_of_device_arrays(
         _keep(known, wanted, Repeated(prepared, turned, result.shape, result.dtype, spans, adds))
 
 
+def keep_otherwise(wanted: Hashable, found: Otherwise | None) -> None:
+    """Keeps how products of host arrays of a key are found; of None it keeps none."""
+    if found is not None:
+        _keep(_known, wanted, found)
+
+
 def keep_in_shards(wanted: Hashable, a: ShardedArray, found: InShards) -> None:
     """Keeps a product of arrays in shards, of which A was one, for others of its key; of None it keeps none."""
     if wanted is not None:
         _keep(a.shards[0].backend.kept, wanted, found)
 
 
-def _keep(known: dict[Hashable, Any], wanted: Hashable, found: Repeated | InShards) -> None:
+def _keep(known: dict[Hashable, Any], wanted: Hashable, found: Repeated | Otherwise | InShards) -> None:
     with suppress(TypeError):  # a choice cannot be a key
         hash(wanted)
         keep(known, wanted, found)
