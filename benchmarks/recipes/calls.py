@@ -336,6 +336,22 @@ def model(files: Files) -> Table:
     return Table(["", "gemmport, ms>", "PyTorch, ms>", "×>", "error>", "PyTorch's>"], rows)
 
 
+def host_operands(files: Files) -> Table:
+    """docs/calls.md: NumPy's arrays that lie in other ways, in µs."""
+    runtimes = {"Intel": "intel", "PoCL 3.1": "pocl31"}
+    found = {
+        (name, when): files.results(f"zen4/calls/host-operands-{when}-{own}.json")
+        for name, own in runtimes.items() for when in ("before", "after")
+    }  # fmt: skip
+    rows = []
+    for case in (own["case"] for own in found["Intel", "after"]):
+        cells = [microseconds(one(results, case=case)["seconds"]) for results in found.values()]
+        numpys = one(found["Intel", "after"], case=case)["numpy"]
+        rows.append([case, *cells, microseconds(numpys)])
+    heads = (f"{name}, {when}>" for name, when in found)
+    return Table(["A and B, or the result", *heads, "NumPy>"], rows)
+
+
 def first_calls(files: Files) -> Table:
     """docs/startup.md: first calls of new kinds of products on a GPU, in seconds."""
     names = {"CUDA, H100": "h100/startup/first-cuda", "CUDA, H200": "h200/startup/first-cuda"}
@@ -392,6 +408,7 @@ RECIPES: dict[str, Recipe] = {
     "calls of products on an H100": called_today,
     "calls of generated products on the H200": generated_called,
     "a model on the H200": model,
+    "calls of other host arrays": host_operands,
     "first calls on a GPU": first_calls,
     "starts": starts,
 }

@@ -31,6 +31,7 @@ from mutations import NAIVE, planted
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 import decoding
 import document
+import host_operands
 import launch_events
 import local_memory
 import loop_costs
@@ -332,6 +333,24 @@ def test_launches_are_measured_with_an_event_and_without(best_backend: Backend, 
     written = json.loads((tmp_path / "l.json").read_text("utf-8"))
     assert written["launches"].keys() == {"with an event", "without"}
     assert all(own[x] > 0 for own in written["launches"].values() for x in ("host_us", "device_us"))
+
+
+# host_operands.py
+
+
+def test_calls_with_host_arrays_of_all_kinds_are_right_and_timed(best_backend: Backend, tmp_path: Path) -> None:
+    output = tmp_path / "h.json"
+    done = run(host_operands, best_backend, "--backend", best_backend.name, "--size", 9, "--output", output)
+    assert done.exit_code == 0, done.output
+    found = json.loads(output.read_text("utf-8"))["results"]
+    assert [own["case"] for own in found] == [*host_operands.CASES]
+    assert all(own["seconds"] > 0 and own["numpy"] > 0 for own in found)
+
+
+def test_a_wrong_product_of_host_arrays_ends_it(best_backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host_operands.gp, "matmul", lambda a, b, **_: 1.1 * np.matmul(a, b))
+    with pytest.raises(AssertionError):
+        run(host_operands, best_backend, "--backend", best_backend.name, "--size", 9)
 
 
 # decoding.py
