@@ -564,9 +564,8 @@ def check_plain(name: str, value: Any) -> None:
     and all of them.
     """
     if isinstance(value, list | tuple):
-        for item in value:
-            if type(item) not in _PLAIN:  # by far the most of long lists
-                check_plain(name, item)
+        for item in () if _PLAIN.issuperset(map(type, value)) else value:  # most are rows of numbers
+            check_plain(name, item)
     elif np.ma.is_masked(value):
         mask = np.ma.getmaskarray(value)
         raise ArrayError(

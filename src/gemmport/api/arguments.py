@@ -90,7 +90,7 @@ class Given:
 def is_on_device(value: Any) -> bool:
     """Whether an argument is an array on a device, or a list in which one is."""
     if isinstance(value, list | tuple):
-        return any(_is_on_device(x) for x in value)
+        return any(type(x) is not list and _is_on_device(x) for x in value)  # not its rows, one by one
     return _is_on_device(value)
 
 

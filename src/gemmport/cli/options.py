@@ -235,23 +235,33 @@ def patience() -> float:
     return PATIENCE_SECONDS if given is ParameterSource.DEFAULT else math.inf
 
 
+_ENDINGS = {"json": "json", "csv": "csv", "md": "markdown"}
+"""Of files → their form."""
+
+
 def report(*forms: str) -> Decorator[Any]:
-    """--format, the first of `forms` by default, and --output."""
+    """--output, and --format: by default what the ending of that file says, else the first of `forms`."""
+
+    def form_of(context: click.Context, _: click.Parameter, given: str | None) -> str:
+        output: Path | None = context.params.get("output")
+        ending = None if output is None else _ENDINGS.get(output.suffix.lower().removeprefix("."))
+        return given or (ending if ending in forms else forms[0])
+
     return together(
-        click.option(
-            "--format",
-            "form",
-            type=click.Choice(forms),
-            default=forms[0],
-            show_default=True,
-            help="What is written: tables are for people.",
-        ),
         click.option(
             "-o",
             "--output",
             type=click.Path(path_type=Path, dir_okay=False),
             metavar="FILE",
+            is_eager=True,  # before --format, which depends on it
             help="Write there instead of standard output.",
+        ),
+        click.option(
+            "--format",
+            "form",
+            type=click.Choice(forms),
+            callback=form_of,
+            help=f"What is written: tables are for people. Default: as the ending of --output says, or {forms[0]}.",
         ),
     )
 
