@@ -112,7 +112,12 @@ def test_csv_has_a_line_for_each_result(gemmport_command):
 
 @pytest.mark.parametrize(
     ("name", "given", "begins"),
-    [("r.json", (), "{"), ("r.CSV", (), "label,"), ("r.txt", (), "device"), ("r.json", ("--format", "table"), "device")],
+    [
+        ("r.json", (), "{"),
+        ("r.CSV", (), "label,"),
+        ("r.txt", (), "device"),
+        ("r.json", ("--format", "table"), "device"),
+    ],
 )
 def test_the_ending_of_the_file_says_its_form_where_nothing_else_does(gemmport_command, tmp_path, name, given, begins):
     status, _, _ = gemmport_command(*small("--output", tmp_path / name, *given))
