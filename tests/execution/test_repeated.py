@@ -290,6 +290,9 @@ class TestHostArraysThatAreCopied:
             a, b, out = numbers(6, 4)[:, ::-1], numbers(6, 5).astype(np.float64), np.empty((4, 10))[:, ::2]
             found = gemm(a, b, alpha=2, trans_a=True, device=on_host.device)
             assert gemm(a, b, trans_a=True, out=out, device=on_host.device) is out
+            same = gemm(a, a, trans_b=True, device=on_host.device)
+            assert (same.dtype, found.dtype) == (np.float32, np.float64)
+            np.testing.assert_array_equal(same, a @ a.T)
             np.testing.assert_array_equal(found, 2 * (a.T @ b))
             np.testing.assert_array_equal(out, a.T @ b)
             if number > 1:

@@ -264,8 +264,9 @@ class Computed:
         """
         result = cast("HostArray", self.result)
         if not self.place.in_place:
+            own = dtype or result.dtype
             repeated.keep_otherwise(
-                wanted, sent(again, self.place.backend, a, b, result, converted=converted, dtype=dtype)
+                wanted, sent(again, self.place.backend, a, b, result, converted=converted, dtype=own)
             )
             return
         used = cast("Sequence[HostArray]", self.operands)
