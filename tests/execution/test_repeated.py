@@ -341,6 +341,15 @@ class TestHostArraysThatAreCopied:
             assert there.strides == strides
             np.testing.assert_array_equal(there.get(), host)
 
+    def test_are_not_sent_whole_where_they_passed_in_parts(
+        self, on_host: gp.Backend, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(on_host, "device", replace(on_host.device, max_allocation=300_000))
+        for _ in range(3):
+            a, b = numbers(3, 20_000), np.asfortranarray(numbers(20_000, 8))
+            np.testing.assert_array_equal(gp.gemm(a, b, device=on_host.device), a @ b)
+            assert not repeated._known
+
     @pytest.mark.parametrize("closed", [False, True])
     def test_are_sent_to_no_device_that_was_closed(self, closed: bool) -> None:
         backend: Any = SimpleNamespace(closed=closed)

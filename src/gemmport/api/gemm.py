@@ -262,6 +262,8 @@ class Computed:
             again: the product of two operands, wherever they are. where: its arguments for those on the host.
             dtype: of the product, where that is not the result's.
         """
+        if self.place.in_parts:
+            return
         result = cast("HostArray", self.result)
         if not self.place.in_place:
             own = dtype or result.dtype
@@ -439,7 +441,7 @@ def _on_host(
             if choice.deterministic or product.c is not None:
                 raise
             log.info("%s: it passes through the device in tiles", error)
-    place.as_given = False
+    place.as_given, place.in_parts = False, True
     return cast("HostArray", streamed_product(place, product, given, choice, bounds))
 
 
