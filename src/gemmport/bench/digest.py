@@ -24,8 +24,8 @@ from gemmport.runtime.sources import assemble
 Token = str
 
 CALL_PATH = (
-    "api.matmul", "api.gemm", "api.precision", "api.scales", "api.arguments", "api.placement", "api.overlap", "api.views",
-    "api.product", "api.host", "api.plans", "api.sharded", "api.collections", "api.streamed", "outofcore.operands",
+    "api.matmul", "api.gemm", "api.copied", "api.precision", "api.scales", "api.arguments", "api.placement", "api.overlap",
+    "api.views", "api.product", "api.host", "api.plans", "api.sharded", "api.collections", "api.streamed", "outofcore.operands",
     "execution.repeated", "execution.prepared", "execution.executor", "execution.adapters", "execution._views",
     "execution.selection", "execution.copies", "core.layout", "runtime.sources", "core.plan",
     "core.problem", "core.precision", "core.dtypes", "core.device", "core.quirks", "runtime.cache", "kernels",
@@ -41,7 +41,7 @@ _PARTS_OF_CALLS = {
     "cuda": (
         "core.dlpack", "backends._cudadriver", "backends._cudacontext", "backends._cudamodules", "backends._cudastreams",
     ),
-    "opencl": ("backends._opencldriver",),
+    "opencl": ("backends._opencldriver", "backends._addresses"),
 }  # fmt: skip
 """Likewise, of one backend alone."""
 
