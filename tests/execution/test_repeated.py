@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from fractions import Fraction
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -214,23 +213,11 @@ OUTS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
 
 
 @pytest.fixture
-def sharing(backend: gp.Backend, monkeypatch: pytest.MonkeyPatch) -> gp.Backend:
+def on_host(backend: gp.Backend, monkeypatch: pytest.MonkeyPatch) -> gp.Backend:
     """A device that uses the host's memory in place, of which no product is kept yet."""
     if backend.borrow(np.zeros(1)) is None:
         pytest.skip(beyond(backend.device, "only CPUs use the host's memory in place"))
     monkeypatch.setattr(repeated, "_known", {})
-    return backend
-
-
-@pytest.fixture(params=["in place", "sent"])
-def on_host(backend: gp.Backend, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> gp.Backend:
-    """A device that uses the host's memory in place, or to which arrays are sent; no product is kept yet."""
-    if request.param == "in place":
-        found: gp.Backend = request.getfixturevalue("sharing")
-        return found
-    monkeypatch.setattr(type(backend), "_borrow", lambda *_: None)
-    monkeypatch.setattr(repeated, "_known", {})
-    monkeypatch.setattr(backend, "kept", {})
     return backend
 
 
@@ -254,21 +241,15 @@ def found_anew(monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
 class TestHostArraysThatAreCopied:
     @pytest.mark.sample(name=["steps backwards", "two types", "repeated between others"])
     @pytest.mark.parametrize("name", COPIES)
-    def test_are_found_again_from_copies(
-        self, on_host: gp.Backend, found_anew: Callable[[], int], name: str, request: pytest.FixtureRequest
-    ) -> None:
-        """Lists become arrays each time, and stacks that steps do not describe are copied on a device of its own memory."""
-        copied_there = "sent" in request.node.callspec.id and name in ("repeated between others", "a stack with gaps")
+    def test_are_found_again_from_copies(self, on_host: gp.Backend, found_anew: Callable[[], int], name: str) -> None:
         for number in range(5):
             a, b = COPIES[name](numbers(4, 6), numbers(6, 5))
-            wanted = np.matmul(a, b)
-            if wanted.dtype.name not in (*on_host.device.computes, "int32"):
-                pytest.skip(beyond(on_host.device, f"it does not compute in {wanted.dtype}"))
             found = gp.matmul(a, b, kernel="naive", device=on_host.device)
+            wanted = np.matmul(a, b)
             assert (found.shape, found.dtype) == (wanted.shape, wanted.dtype)
             np.testing.assert_array_equal(found, wanted)
             if number > 1:  # the first is computed as any other, and so is the first of the copies
-                assert found_anew() == (name == "lists" or copied_there), number
+                assert found_anew() == (name == "lists"), number  # which NumPy makes arrays of each time
             found_anew()
 
     @pytest.mark.sample(name=["with steps"])
@@ -284,15 +265,10 @@ class TestHostArraysThatAreCopied:
             found_anew()
 
     def test_are_so_in_gemm(self, on_host: gp.Backend, found_anew: Callable[[], int]) -> None:
-        if "float64" not in on_host.device.computes:
-            pytest.skip(beyond(on_host.device, "it does not compute in float64"))
         for number in range(5):
             a, b, out = numbers(6, 4)[:, ::-1], numbers(6, 5).astype(np.float64), np.empty((4, 10))[:, ::2]
             found = gemm(a, b, alpha=2, trans_a=True, device=on_host.device)
             assert gemm(a, b, trans_a=True, out=out, device=on_host.device) is out
-            same = gemm(a, a, trans_b=True, device=on_host.device)
-            assert (same.dtype, found.dtype) == (np.float32, np.float64)
-            np.testing.assert_array_equal(same, a @ a.T)
             np.testing.assert_array_equal(found, 2 * (a.T @ b))
             np.testing.assert_array_equal(out, a.T @ b)
             if number > 1:
@@ -301,13 +277,13 @@ class TestHostArraysThatAreCopied:
 
     @pytest.mark.parametrize("first", ["over an operand", "apart"])
     def test_a_result_over_an_operand_does_not_decide_for_others(
-        self, sharing: gp.Backend, found_anew: Callable[[], int], first: str
+        self, on_host: gp.Backend, found_anew: Callable[[], int], first: str
     ) -> None:
         for number in range(6):
             a, b = numbers(6, 6), numbers(6, 6)
             over = (number % 2 == 0) == (first == "over an operand")
             out, wanted = (a if over else np.empty((6, 6), np.float32)), a @ b
-            assert gp.matmul(a, b, out=out, kernel="naive", device=sharing.device) is out
+            assert gp.matmul(a, b, out=out, kernel="naive", device=on_host.device) is out
             np.testing.assert_array_equal(out, wanted)
             if number > 1:
                 assert (found_anew() > 0) == over
@@ -331,49 +307,26 @@ class TestHostArraysThatAreCopied:
             np.testing.assert_array_equal(gp.matmul(a, b, kernel="naive", device=on_host.device), a @ b)
             assert found_anew()
 
-    def test_are_sent_as_they_lie_where_that_is_transposed(self, backend: gp.Backend) -> None:
-        for host, strides in (
-            (numbers(4, 6), (6, 1)),
-            (np.asfortranarray(numbers(4, 6)), (1, 4)),
-            (numbers(3, 4, 6), (24, 6, 1)),
-        ):
-            there = copied._on_device(backend, host, np.dtype(np.float32))
-            assert there.strides == strides
-            np.testing.assert_array_equal(there.get(), host)
-
-    def test_are_not_sent_whole_where_they_passed_in_parts(
+    def test_are_not_copied_for_a_device_that_uses_nothing_in_place(
         self, on_host: gp.Backend, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(on_host, "device", replace(on_host.device, max_allocation=300_000))
+        monkeypatch.setattr(type(on_host), "_borrow", lambda *_: None)
         for _ in range(3):
-            a, b = numbers(3, 20_000), np.asfortranarray(numbers(20_000, 8))
-            np.testing.assert_array_equal(gp.gemm(a, b, device=on_host.device), a @ b)
-            assert not repeated._known
-
-    @pytest.mark.parametrize("closed", [False, True])
-    def test_are_sent_to_no_device_that_was_closed(self, closed: bool) -> None:
-        backend: Any = SimpleNamespace(closed=closed)
-        assert repeated.Otherwise(lambda a, b, out: a, backend).usable is not closed
-
-    def test_integers_keep_their_type(self, on_host: gp.Backend) -> None:
-        """NumPy tells longlong from the int64 that it is, and kernels do not."""
-        for _ in range(4):
-            a, b = numbers(4, 6).astype(np.longlong), numbers(6, 5).astype(np.longlong)
-            found = gp.matmul(a, b[:, ::-1], kernel="naive", device=on_host.device)
-            assert found.dtype.char == "q"
-            np.testing.assert_array_equal(found, a @ b[:, ::-1])
+            a, b = np.asfortranarray(numbers(4, 6)), numbers(6, 5)[:, ::-1]
+            np.testing.assert_array_equal(gp.matmul(a, b, kernel="naive", device=on_host.device), a @ b)
+        assert not repeated._known
 
 
 def test_a_product_of_vectors_on_the_host_is_kept(on_host: gp.Backend, found_anew: Callable[[], int]) -> None:
     """A scalar of NumPy's, and no array."""
-    for number in range(4):
+    for number in range(3):
         x, y, out = numbers(8), numbers(8), np.empty((), np.float32)
         found = gp.matmul(x, y, kernel="naive", device=on_host.device)
         assert type(found) is np.float32
         assert found == x @ y
         assert gp.matmul(x, y, out=out, kernel="naive", device=on_host.device) is out
         assert out == x @ y
-        if number > 1:
+        if number:
             assert not found_anew()
         found_anew()
 

@@ -1,22 +1,18 @@
 """How products of host arrays that are not read, or not written, where they lie are found again: from copies that are.
 
 The first of a kind is found like any other. For the next, arrays that a device cannot follow are copied, row-major and in the
-type in which they are multiplied; a device with memory of its own has copies of all. The product of the copies is one of those
-that `repeated` keeps.
+type in which they are multiplied, and the product of the copies is one of those that `repeated` keeps.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
 from gemmport.api.arguments import HostArray, common_type
-from gemmport.api.views import swapped
-from gemmport.backends.array import DeviceArray
-from gemmport.backends.base import Backend
 from gemmport.execution.repeated import Otherwise
 
 MOST_BYTES = 2**26
@@ -49,7 +45,7 @@ def otherwise(
         return None
     if not lands and any(np.may_share_memory(out, x) for x in (a, b)):  # which others of its kind may not
         return None
-    dtype = _type_of(a, b, converted)
+    dtype = converted or (a.dtype.newbyteorder("=") if a.dtype == b.dtype else common_type([a.dtype, b.dtype]))
     shapes = [x.shape if batch is None or x.ndim == 1 else (*batch, *x.shape[-2:]) for x in (a, b)]
     copied = [  # not where a copy would lie as the array does
         not is_read and (x.dtype != dtype or x.shape != shape or not x.flags.c_contiguous)
@@ -59,11 +55,6 @@ def otherwise(
         return None
     wanted = [shape if is_copied else None for shape, is_copied in zip(shapes, copied, strict=True)]
     return Otherwise(partial(_of_copies, product, dtype, wanted, lands))
-
-
-def _type_of(a: HostArray, b: HostArray, converted: np.dtype[Any] | None) -> np.dtype[Any]:
-    """In which operands are multiplied."""
-    return converted or (a.dtype.newbyteorder("=") if a.dtype == b.dtype else common_type([a.dtype, b.dtype]))
 
 
 def _of_copies(
@@ -85,53 +76,6 @@ def _of_copies(
     with np.errstate(all="ignore"):
         np.copyto(out, found, casting="unsafe")  # type: ignore[arg-type]  # that it may be cast, the first has shown
     return out
-
-
-def sent(
-    product: Callable[..., DeviceArray],
-    backend: Backend,
-    a: HostArray,
-    b: HostArray,
-    result: HostArray,
-    *,
-    converted: np.dtype[Any] | None,
-    dtype: np.dtype[Any],
-) -> Otherwise | None:
-    """As `otherwise`, for a device that uses nothing in place: operands are copied to it, and the result from it.
-
-    Args:
-        product: of two operands on the device.
-        result: the first one's. dtype: of what the caller gets, which tells longlong from the int64 that it is.
-    """
-    if max(each.nbytes for each in (a, b, result)) > MOST_BYTES:
-        return None
-    return Otherwise(partial(_of_sent, product, backend, _type_of(a, b, converted), dtype), backend)
-
-
-def _of_sent(
-    product: Callable[..., DeviceArray], backend: Backend, dtype: np.dtype[Any], result: np.dtype[Any],
-    a: HostArray, b: HostArray, out: HostArray | None,
-) -> Any:  # fmt: skip
-    x = _on_device(backend, a, dtype)
-    y = x if b is a else _on_device(backend, b, dtype)
-    found = product(x, y).get().view(result)
-    if out is None:
-        return found if found.ndim else found[()]
-    with np.errstate(all="ignore"):
-        np.copyto(out, found, casting="unsafe")  # that it may be cast, the first has shown
-    return out
-
-
-def _on_device(backend: Backend, host: HostArray, dtype: np.dtype[Any]) -> DeviceArray:
-    """A copy. What is stored transposed is sent as it lies, and not rearranged on the host."""
-    with np.errstate(all="ignore"):
-        if (
-            host.ndim > 1
-            and not host.flags.c_contiguous
-            and (turned := cast("HostArray", swapped(host))).flags.c_contiguous
-        ):
-            return cast("DeviceArray", swapped(backend.asarray(turned, dtype)))
-        return backend.asarray(host, dtype)
 
 
 def nothing(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Otherwise:

@@ -24,7 +24,7 @@ from gemmport.api.arguments import (
     types_of,
 )  # fmt: skip
 from gemmport.api.collections import room_of
-from gemmport.api.copied import otherwise, sent
+from gemmport.api.copied import otherwise
 from gemmport.api.dealt import Dealt, check_dealt, dealt_product
 from gemmport.api.host import deliver, host_product
 from gemmport.api.placement import Placement, Result, begins_where
@@ -221,9 +221,9 @@ def gemm(
     if wanted is not None and not is_kept and type(a) is np.ndarray and c is None and scales is None:
         again = partial(
             gemm, alpha=alpha, beta=beta, trans_a=trans_a, trans_b=trans_b, dtype=dtype, accumulator=accumulator,
-            kernel=kernel, deterministic=deterministic, precision=precision,
+            backend=backend, device=device, kernel=kernel, deterministic=deterministic, precision=precision,
         )  # fmt: skip
-        product.keep_by_copies(wanted, again, {"backend": backend, "device": device}, a, b, out)
+        product.keep_by_copies(wanted, again, a, b, out)
     return product.given
 
 
@@ -252,31 +252,18 @@ class Computed:
         return self.place.keep(wanted, self.operands, self.result, elsewhere=elsewhere, scales=scales)
 
     def keep_by_copies(
-        self, wanted: Hashable, again: Callable[..., Any], where: Mapping[str, Any], a: HostArray, b: HostArray,
-        out: HostArray | None, dtype: np.dtype[Any] | None = None, batch: tuple[int, ...] | None = None,
-        converted: np.dtype[Any] | None = None,
+        self, wanted: Hashable, again: Callable[..., Any], a: HostArray, b: HostArray, out: HostArray | None,
+        batch: tuple[int, ...] | None = None, converted: np.dtype[Any] | None = None,
     ) -> None:  # fmt: skip
-        """Keeps how others of its kind are found, from copies of what is not used where it lies; see `copied`.
-
-        Args:
-            again: the product of two operands, wherever they are. where: its arguments for those on the host.
-            dtype: of the product, where that is not the result's.
+        """Keeps how others of its kind are found from copies of what is not used where it lies; see `copied.otherwise`. Copies
+        are of no use where the device uses nothing in place.
         """
-        if self.place.in_parts:
-            return
-        result = cast("HostArray", self.result)
         if not self.place.in_place:
-            own = dtype or result.dtype
-            repeated.keep_otherwise(
-                wanted, sent(again, self.place.backend, a, b, result, converted=converted, dtype=own)
-            )
             return
         used = cast("Sequence[HostArray]", self.operands)
         in_place = [self.place.uses(own) and begins_where(x, own) for x, own in zip((a, b), used, strict=True)]
-        lands = out is None or begins_where(result, out)
-        found = otherwise(
-            partial(again, **where), a, b, out, in_place=in_place, lands=lands, batch=batch, converted=converted
-        )
+        lands = out is None or begins_where(cast("HostArray", self.result), out)
+        found = otherwise(again, a, b, out, in_place=in_place, lands=lands, batch=batch, converted=converted)
         repeated.keep_otherwise(wanted, found)
 
     def reads(self, a: DeviceArray | HostArray, b: DeviceArray | HostArray) -> bool:
@@ -441,7 +428,7 @@ def _on_host(
             if choice.deterministic or product.c is not None:
                 raise
             log.info("%s: it passes through the device in tiles", error)
-    place.as_given, place.in_parts = False, True
+    place.as_given = False
     return cast("HostArray", streamed_product(place, product, given, choice, bounds))
 
 

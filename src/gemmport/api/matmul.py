@@ -301,7 +301,8 @@ def _again_by(how: dict[str, Any]) -> Callable[..., Any]:
     """`matmul` with what was asked of a product that is kept, of which `_again_on_host` tells."""
     choice: Choice = how["choice"]
     return partial(
-        matmul, kernel=choice.kernel, precision=choice.precision, deterministic=choice.deterministic
+        matmul, backend=how.get("backend"), device=how.get("device"), kernel=choice.kernel, precision=choice.precision,
+        deterministic=choice.deterministic,
     )  # fmt: skip
 
 
@@ -494,8 +495,7 @@ def _of_host_arrays(
         else:
             batch = np.broadcast_shapes(x.shape[:-2], y.shape[:-2])
             converted = dtype if _is_converted(x, y, dtype) else None
-            where = {name: how.get(name) for name in ("backend", "device")}
-            found.keep_by_copies(wanted, _again_by(how), where, x, y, out, dtype, batch, converted)
+            found.keep_by_copies(wanted, _again_by(how), x, y, out, batch, converted)
     if in_place is not None:
         return _presented(out, [out], given)
     if out is not None:

@@ -52,7 +52,6 @@ class Placement:
         borrowed: of other libraries, each with its library and their array.
         prepared, turned: what computed it, and whether as Dᵀ = op(B)ᵀ · op(A)ᵀ.
         as_given: whether the next of its kind may be so, too: it read the operands, and wrote the result, where they lie.
-        in_parts: whether it was computed piece by piece, for want of room on the device.
         scales: that it read, of rows before those of columns.
     """
 
@@ -64,7 +63,6 @@ class Placement:
     prepared: Prepared | None = None
     turned: bool = False
     as_given: bool = False
-    in_parts: bool = False
     scales: list[Memory] = field(default_factory=list)
 
     @classmethod
