@@ -564,7 +564,9 @@ def check_plain(name: str, value: Any) -> None:
     and all of them.
     """
     if isinstance(value, list | tuple):
-        for item in () if _PLAIN.issuperset(map(type, value)) else value:  # most are rows of numbers
+        if _PLAIN.issuperset(map(type, value)):  # as most lists are, which are rows
+            return
+        for item in value:
             check_plain(name, item)
     elif np.ma.is_masked(value):
         mask = np.ma.getmaskarray(value)

@@ -112,7 +112,7 @@ def fit(
     values = {**tiling, "TSK": depth}
     room = device.most_local_memory if device.language == "cuda" else device.local_memory
     # With one more than steps all tiles are on their way from the start: what others take has room for another group.
-    stages = min(int(values["STAGES"]), (-(-problem.effective_k // depth) or 1) + 1)
+    stages = min(int(values["STAGES"]), _steps(problem, depth) + 1)
     while stages > 2 and mma.local_bytes({**values, "STAGES": stages}, problem) > room:
         stages -= 1
     try:
@@ -130,6 +130,11 @@ def fit(
         return {}
     groups = min(int(full["GROUPS"]), resident(mma, {**full, "GROUPS": 1}, problem, device, own) or 1)
     return {**values, "STAGES": stages, "GROUPS": groups}
+
+
+def _steps(problem: GemmProblem, depth: int) -> int:
+    """Of a tile, each of so many terms; one where there are no terms."""
+    return max(ceil_div(problem.effective_k, depth), 1)
 
 
 def _more_registers(problem: GemmProblem, device: DeviceInfo, full: Parameters) -> int:
@@ -244,7 +249,7 @@ class _Step:
             warps=warps,
             reads=warps * (p["WM"] + p["WN"]) * line_bytes / own["read_bytes"],
             copies=pieces * line_bytes / own["copy_bytes"],
-            stages=max(p["STAGES"], USUAL_STAGES) if p["STAGES"] > problem.effective_k / p["TSK"] else p["STAGES"],
+            stages=max(p["STAGES"], USUAL_STAGES) if p["STAGES"] > _steps(problem, p["TSK"]) else p["STAGES"],
         )
 
     def streaming_clocks(self, steps: int, own: Mapping[str, float]) -> float:
@@ -310,7 +315,7 @@ def predictor(
         rows, columns = int(parameters["TSM"]), int(parameters["TSN"])
         down, beside = ceil_div(problem.m, rows), ceil_div(problem.n, columns)
         tiles = down * beside * problem.batch
-        steps = max(ceil_div(problem.effective_k, int(parameters["TSK"])), 1)
+        steps = _steps(problem, int(parameters["TSK"]))
         shared, sharers = sharing_of(tiles, steps, int(parameters["SHARE"]) * units)
         whole, added = tiles - shared, 0.0
         before = passes(parameters["ANEW"])

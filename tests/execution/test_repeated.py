@@ -289,6 +289,29 @@ class TestHostArraysThatAreCopied:
                 assert (found_anew() > 0) == over
             found_anew()
 
+    @pytest.mark.parametrize("name", ["matmul", "gemm"])
+    def test_where_memory_is_short_the_caller_decides_and_not_the_first(
+        self, on_host: gp.Backend, monkeypatch: pytest.MonkeyPatch, name: str
+    ) -> None:
+        """Copies are multiplied by the plan that has the same bits each time, or the product is found like the first."""
+        module, inner = ("matmul", "product_by_rules") if name == "matmul" else ("gemm", "computed")
+        home, asked = sys.modules[f"gemmport.api.{module}"], []
+        found = getattr(home, inner)
+
+        def short_for_copies(a: Any, b: Any, *given: Any, **options: Any) -> Any:
+            choice = options["choice"] if name == "gemm" else given[2]["choice"]
+            asked.append((b.flags.c_contiguous, choice.deterministic))
+            if b.flags.c_contiguous:
+                raise DeviceMemoryError("it is full")
+            return found(a, b, *given, **options)
+
+        monkeypatch.setattr(home, inner, short_for_copies)
+        a, b = numbers(4, 6), numbers(6, 5)[:, ::-1]
+        for deterministic in (False, False, True):
+            product = getattr(gp, name)(a, b, kernel="naive", device=on_host.device, deterministic=deterministic)
+            np.testing.assert_array_equal(product, a @ b)
+        assert asked == [(False, False), (True, True), (False, False), (True, True), (False, True)]
+
     def test_a_result_that_became_read_only_is_refused(self, on_host: gp.Backend) -> None:
         a, b, out = numbers(4, 6), numbers(6, 5), np.zeros((4, 10), np.float32)[:, ::2]
         for _ in range(3):

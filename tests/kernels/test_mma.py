@@ -240,6 +240,18 @@ def test_a_product_of_few_steps_has_no_more_stages_than_it_fills() -> None:
         assert all(int(each["STAGES"]) <= max(ceil_div(terms, int(each["TSK"])), 1) + 1 for each in found)
 
 
+@pytest.mark.parametrize(("terms", "waits_alike"), [(1, True), (64, True), (65, False), (128, False)])
+def test_stages_that_a_product_does_not_fill_are_not_missed_in_predictions(terms: int, waits_alike: bool) -> None:
+    """Two stages hold all of one step of 64 terms, and not all of two."""
+    device = DEVICES["NVIDIA sm_90 under CUDA"]
+    asked = gp.GemmProblem.create(512, 512, terms, dtype="bfloat16")
+    two, four = (
+        MMA.predicted(asked, device, model_of(device), MMA.complete({**BASE["mma"], "TSK": 64, "STAGES": stages}))
+        for stages in (2, 4)
+    )
+    assert (two.parts["latency"] == four.parts["latency"]) == waits_alike
+
+
 def are_as_deep(dtype: str) -> int:
     """How many of the listed tilings there are of a type: steps have as many bytes, and so many terms at most."""
     (deepest,) = (max(each.choices) for each in MMA.parameters if each.name == "TSK")

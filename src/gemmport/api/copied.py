@@ -32,10 +32,11 @@ def otherwise(
     batch: tuple[int, ...] | None,
     converted: np.dtype[Any] | None,
 ) -> Otherwise | None:
-    """How the next product of arrays that lie as these is found; None where there is no other way than that of the first.
+    """How the next product is found, of arrays that lie as these; None where copies do not help.
 
     Args:
-        product: of two operands, and of `out` where that is given.
+        product: computes that of two operands, and of `out` where that is given. It refuses where memory is short, since the
+            caller of a later product may have asked for the same bits each time: that one is found like the first then.
         in_place: whether A, and B, are read where they lie.
         lands: whether the product is written to `out`, or to a new array, and not copied there.
         batch: the dimensions before the last two, to which stacks are broadcast; None where they are not.
@@ -61,7 +62,8 @@ def _of_copies(
     product: Callable[..., Any], dtype: np.dtype[Any], shapes: Sequence[tuple[int, ...] | None], lands: bool,
     a: HostArray, b: HostArray, out: HostArray | None,
 ) -> Any:  # fmt: skip
-    """
+    """The product, of copies where there are shapes for them.
+
     Args:
         shapes: to which operands are broadcast, and copied; None for what is read as it lies.
     """
@@ -70,11 +72,11 @@ def _of_copies(
             each if shape is None else np.ascontiguousarray(np.broadcast_to(each, shape), dtype)
             for each, shape in zip((a, b), shapes, strict=True)
         )
-    if lands:
+    if out is None or lands:
         return product(x, y, out=out)
     found = product(x, y)
     with np.errstate(all="ignore"):
-        np.copyto(out, found, casting="unsafe")  # type: ignore[arg-type]  # that it may be cast, the first has shown
+        np.copyto(out, found, casting="unsafe")  # the first product of these types was cast, too
     return out
 
 

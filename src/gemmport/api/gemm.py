@@ -221,7 +221,7 @@ def gemm(
     if wanted is not None and not is_kept and type(a) is np.ndarray and c is None and scales is None:
         again = partial(
             gemm, alpha=alpha, beta=beta, trans_a=trans_a, trans_b=trans_b, dtype=dtype, accumulator=accumulator,
-            backend=backend, device=device, kernel=kernel, deterministic=deterministic, precision=precision,
+            backend=backend, device=device, kernel=kernel, deterministic=True, precision=precision,
         )  # fmt: skip
         product.keep_by_copies(wanted, again, a, b, out)
     return product.given
@@ -255,8 +255,11 @@ class Computed:
         self, wanted: Hashable, again: Callable[..., Any], a: HostArray, b: HostArray, out: HostArray | None,
         batch: tuple[int, ...] | None = None, converted: np.dtype[Any] | None = None,
     ) -> None:  # fmt: skip
-        """Keeps how others of its kind are found from copies of what is not used where it lies; see `copied.otherwise`. Copies
-        are of no use where the device uses nothing in place.
+        """Keeps how others of its kind are found from copies of what is not used where it lies. Copies are of no use where the
+        device uses nothing in place.
+
+        Args:
+            again, batch, converted: of `copied.otherwise`.
         """
         if not self.place.in_place:
             return

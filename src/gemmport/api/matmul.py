@@ -286,7 +286,9 @@ def _of_host_arrays_of_libraries(
 
 
 def _again_on_host(a: Any, b: Any, out: Any, rules: dict[str, Any], how: dict[str, Any]) -> tuple[Hashable, Any]:
-    """As `repeated.again`, of what arguments became in the host's memory; nothing is kept where more was asked than that."""
+    """As `repeated.again`, of NumPy's arrays that were made of the arguments. Nothing is kept of products with rules,
+    parameters, a configuration, scales, several devices or bounds.
+    """
     choice: Choice = how["choice"]
     if rules or choice.params is not None or choice.config is not None or {"scales", "devices"} & how.keys():
         return None, None
@@ -298,11 +300,11 @@ def _again_on_host(a: Any, b: Any, out: Any, rules: dict[str, Any], how: dict[st
 
 
 def _again_by(how: dict[str, Any]) -> Callable[..., Any]:
-    """`matmul` with what was asked of a product that is kept, of which `_again_on_host` tells."""
+    """`matmul` of other operands, with all that is asked of a product that is kept: see `copied.otherwise`."""
     choice: Choice = how["choice"]
     return partial(
         matmul, backend=how.get("backend"), device=how.get("device"), kernel=choice.kernel, precision=choice.precision,
-        deterministic=choice.deterministic,
+        deterministic=True,
     )  # fmt: skip
 
 

@@ -52,7 +52,7 @@ def backends_of(name: str) -> frozenset[str]:
     """The backends whose memory a library computes on, installed or not; none where it computes on the host.
 
     Raises:
-        UnknownNameError: there is no baseline of that name.
+        UnknownNameError: no baseline has that name.
     """
     return _kind(name).backends
 

@@ -85,7 +85,7 @@ class _NvidiaSmi:
         """By the place of a GPU, the lists of fields that are asked for: the one that it tells, or none."""
 
     def state(self, place: str, meanwhile: Callable[[], None] | None) -> dict[str, str]:
-        """What it tells of the GPU at a place."""
+        """The readings of the GPU at a place, by their fields; empty where it tells none."""
         tool = shutil.which("nvidia-smi") if self._answers else None
         if tool is None:
             self._answers = False

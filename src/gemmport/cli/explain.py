@@ -160,7 +160,7 @@ def _extents(m: int | None, n: int | None, k: int | None, size: int | None) -> t
 
 
 def _device(device: str | None, backend: str | None) -> DeviceInfo:
-    """A device that is here; an error about another one says what explains without it."""
+    """The device of a description. Where it is not here, the error names the options that explain without it."""
     try:
         return select_device(device, backend)
     except (BackendUnavailableError, DeviceNotFoundError) as error:

@@ -362,7 +362,7 @@ def asked_backend(backend: str | None) -> str:
     """What --backend says, or else GEMMPORT_BACKEND: a name, "auto" or "all".
 
     Raises:
-        UnknownNameError: there is no such backend; it says where its name comes from.
+        UnknownNameError: there is no such backend. The message names the variable that has its name.
     """
     asked = backend or os.environ.get(BACKEND_VARIABLE) or AUTO
     if asked.lower() not in (AUTO, ALL):

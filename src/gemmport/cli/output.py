@@ -386,9 +386,10 @@ def elsewhere(name: str, devices: Sequence[DeviceInfo]) -> str:
 
 
 def unmet(names: Sequence[str], devices: Sequence[DeviceInfo]) -> int:
-    """3, as an exit status, where a baseline that was named is of no use on any of the devices; 0 else.
+    """The exit status for baselines that were named: 3 where one is of no use on any of the devices, else 0.
 
-    Standard error says which, and what to do. One that cannot compute some problem has said so beside the result.
+    Standard error names that one and says what to do. A baseline that cannot compute one problem does not count: a note beside
+    the result says so.
     """
     found = {name: _useless(name, devices) for name in names if name != AUTO}
     for name, reason in found.items():
@@ -398,7 +399,7 @@ def unmet(names: Sequence[str], devices: Sequence[DeviceInfo]) -> int:
 
 
 def _useless(name: str, devices: Sequence[DeviceInfo]) -> str:
-    """Why there is no baseline of a name on the devices, and what to do; empty where there is."""
+    """Why a baseline is of no use on the devices, and what to do; empty where it is of use."""
     if reason := elsewhere(name, devices):
         usual = dict.fromkeys(other for device in devices for other in known_baselines.for_device(device))
         return f"{reason}; choose such a device, or name others: --baseline {','.join(usual)}"

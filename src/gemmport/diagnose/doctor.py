@@ -335,7 +335,8 @@ class _Examination:
         (line,) = answer.lines
         if "error" in line:
             missing = line["kind"] in ("BackendUnavailableError", "DeviceNotFoundError")
-            detail, _, remedy = line["error"].rpartition("; ")  # it says how to be rid of the variable
+            detail, _, remedy = line["error"].partition("; unset ")  # of the variable that it is due to
+            remedy = f"unset {remedy}" if remedy else "name one of the devices above"
             yield Finding("problem", "devices" if missing else "settings", subject, detail, remedy)
             return
         self.chosen = f"{line['backend']} {line['selector']}"

@@ -253,7 +253,8 @@ class Repeated:
 
 @dataclass(frozen=True)
 class Otherwise:
-    """A product of host arrays that is found without a prepared call of its own: from copies, or from nothing.
+    """A product of two host arrays that is found without a prepared call of its own: from copies, or from nothing. It has no C,
+    no scales, and no queue that is given.
 
     Attributes:
         compute: gives the product of A and B, in `out` where there is one.
@@ -262,20 +263,9 @@ class Otherwise:
     compute: Callable[[HostArray, HostArray, HostArray | None], HostArray]
     usable = True
 
-    def of_host_arrays(
-        self,
-        a: HostArray,
-        b: HostArray,
-        c: HostArray | None,
-        out: HostArray | None,
-        addresses: tuple[int, ...] | None,
-        queue: Any = None,
-        scales: Sequence[HostArray] = (),
-    ) -> HostArray | None:
-        """The product of operands that lie as those before did; None where `out` cannot be written, or a queue is given."""
-        if queue is not None or (out is not None and not out.flags.writeable):
-            return None
-        return self.compute(a, b, out)
+    def product(self, a: HostArray, b: HostArray, out: HostArray | None) -> HostArray | None:
+        """The product of operands that lie as those before did; None where `out` cannot be written."""
+        return None if out is not None and not out.flags.writeable else self.compute(a, b, out)
 
 
 def _scratch_of(library: Library, like: Any, nbytes: int, lent: list[Any]) -> Memory:
@@ -352,6 +342,8 @@ def again(
         if found is None:
             return key, None
         try:
+            if type(found) is Otherwise:
+                return key, found.product(a, b, out) if queue is None else None
             return key, found.of_host_arrays(a, b, c, out, addresses, queue, scales)
         except DeviceMemoryError as short:  # a plan that takes less of it is found on the way of the first
             log.info("planned anew: %s", short)
