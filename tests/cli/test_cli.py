@@ -432,7 +432,7 @@ def test_what_an_option_names_in_vain_is_not_told_to_be_of_the_environment(gemmp
 def test_a_parameter_without_its_kernel_is_told_with_the_kernels_that_have_it(gemmport_command):
     status, _, err = gemmport_command(*small("--set", "TS=8"))
     assert status == 2
-    assert "--set must be of the kernel that computes; got TS, which " in err
+    assert "--set must name parameters of the kernel that computes; got TS, and " in err
     assert "--kernel tiled" in err
 
 

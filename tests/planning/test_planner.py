@@ -261,8 +261,8 @@ def test_a_parameter_that_the_chosen_kernel_lacks_is_told_with_the_kernels_that_
         make_plan(asked, device, SHIPPED, params={"TS": 8}, params_origin=origin)
     told = str(caught.value)
     assert told.startswith(
-        f"{origin} must be of the kernel that computes; got TS, which {chosen} does not have, that was chosen automatically; "
-        "name one that has it: "
+        f"{origin} must name parameters of the kernel that computes; got TS, and {chosen}, which was chosen automatically, "
+        "has none of that name; name one that has it: "
     )
     assert option in told
     having = {variant.name for variant in kernels.variants() if "TS" in {each.name for each in variant.parameters}}
@@ -273,7 +273,7 @@ def test_a_parameter_that_the_chosen_kernel_lacks_is_told_with_the_kernels_that_
 def test_a_parameter_that_is_wrong_is_told_behind_one_that_is_right() -> None:
     asked, device = problem("odd"), DEVICES["Apple"]
     name, value = next(iter(make_plan(asked, device, SHIPPED).values.items()))
-    with pytest.raises(UnknownNameError, match="got SPEED, which"):
+    with pytest.raises(UnknownNameError, match="got SPEED, and"):
         make_plan(asked, device, SHIPPED, params={name: value, "SPEED": 11})
 
 

@@ -136,8 +136,8 @@ def _check_names(chosen: KernelVariant, params: Parameters, origin: str) -> None
         near = did_you_mean(name, set().union(*having.values()))
         remedy = f"name one that has it: {told}" if able else f"no kernel has it{near}"
         raise UnknownNameError(
-            f"{origin} must be of the kernel that computes; got {str(name)[:100]}, which {chosen.name} does not have, that was "
-            f"chosen automatically; {remedy}"
+            f"{origin} must name parameters of the kernel that computes; got {str(name)[:100]}, and {chosen.name}, which was "
+            f"chosen automatically, has none of that name; {remedy}"
         )
 
 
