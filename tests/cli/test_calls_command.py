@@ -93,7 +93,12 @@ def test_float32_that_is_rounded_has_nothing_beside_it_that_is_not(gemmport_comm
     assert gemmport_command(*arguments)[0] == 0
     (result,) = json.loads(file.read_text())["results"]
     assert (result["verified"], result["asked"]["problem"]["precision"]) == (True, "tf32")
-    assert [each["reason"] for each in result["baselines"].values()] == ["it cannot round float32 to tf32"]
+    (beside,) = result["baselines"].items()
+    # PyTorch rounds on NVIDIA's GPUs.
+    if beside[0] != "torch.matmul with copies":
+        assert (beside[1]["verified"], beside[1]["reason"]) == (None, "it cannot round float32 to tf32")
+    else:
+        assert (beside[1]["verified"], beside[1]["reason"]) == (True, "")
     assert gemmport_command(*small("--arrays", "numpy", "--dtype", "float64", "--precision", "tf32"))[0] == 2
 
 
