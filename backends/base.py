@@ -588,13 +588,12 @@ class Backend(NoCopy, ABC):
         """Gives memory back to its owner; what is passed beside stays alive until then.
 
         While a graph is captured it is put off to a later allocation: to wait would break the capture, or become part of it.
+        So it is where the wait is interrupted: what used the memory may still do.
         """
         try:
             if not self.closed and (access.shared or not access.at_home):
                 if self._may_be_captured(access):
-                    key = object()
-                    owned[key] = self, partial(self._release, access, free, *_alive)
-                    self._postponed.append(key)
+                    self._postpone(access, free, *_alive)
                     return
                 if access.shared:
                     self._finish()
@@ -603,7 +602,16 @@ class Backend(NoCopy, ABC):
         except GemmportError as error:  # a queue that is gone has nothing left to do
             if not self.closed:
                 log.warning("memory is released without waiting for all that used it: %s", error)
+        except BaseException:
+            self._postpone(access, free, *_alive)
+            raise
         free()
+
+    def _postpone(self, access: Access, free: Callable[[], object], *_alive: object) -> None:
+        """Puts a release off to a later allocation."""
+        key = object()
+        owned[key] = self, partial(self._release, access, free, *_alive)
+        self._postponed.append(key)
 
     def _own(self, memory: Memory) -> Memory:
         """The memory, which is released in order when it is collected, or at the end of the process.
@@ -711,7 +719,7 @@ class Backend(NoCopy, ABC):
         return self._block(nbytes)
 
     def _release_postponed(self) -> None:
-        """Gives back what could not be while a graph was captured, or postpones it again."""
+        """Gives back what was put off, or puts it off again."""
         for _ in range(len(self._postponed)):
             if (key := last(self._postponed)) is not None:
                 disown(key)

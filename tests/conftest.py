@@ -137,6 +137,17 @@ def best_backend(request: pytest.FixtureRequest) -> gp.Backend:
 
 
 @pytest.fixture
+def uncollected() -> Iterator[None]:
+    """Python's garbage collector frees nothing meanwhile. PyCUDA's memory, CuPy's that is of no pool, and PyTorch's graphs,
+    which an earlier test left in a cycle, would end a capture in an error: docs/interchange.md.
+    """
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+@pytest.fixture
 def fresh_backend(backend: gp.Backend) -> Iterator[gp.Backend]:
     """The device opened once more, with no program in memory, closed when the test ends."""
     with type(backend)(backend.device) as fresh:

@@ -16,6 +16,7 @@ import pytest
 
 import gemmport as gp
 from gemmport.backends import _ending, _fork
+from gemmport.backends._ownership import owned
 from gemmport.backends.objects import Memory
 from gemmport.execution.executor import bind
 
@@ -160,6 +161,31 @@ class TestClosing:
             own._settle = lambda access: own.close() or own.synchronize()  # type: ignore[method-assign, func-returns-value]
             x.release()
         assert caplog.messages == []
+
+    def test_memory_whose_release_is_interrupted_is_released_by_a_later_allocation(
+        self, fresh_backend: gp.Backend, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """What used it may not be done, and another thread, in which PyCUDA could not free it, may drop it last."""
+
+        def interrupted(_: object) -> None:
+            raise KeyboardInterrupt
+
+        memory = fresh_backend.allocate(1024)
+        memory.access.shared = True
+        monkeypatch.setattr(type(fresh_backend), "_finish", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            memory.release()
+        monkeypatch.undo()
+        assert self.blocks(fresh_backend) == 1
+        other = fresh_backend.allocate(1024)
+        assert self.blocks(fresh_backend) == 1
+        other.release()
+        assert self.blocks(fresh_backend) == 0
+
+    @staticmethod
+    def blocks(backend: gp.Backend) -> int:
+        """That a device still has."""
+        return sum(owner is backend for owner, _ in owned.values())
 
 
 HOWS: dict[str, Callable[[Any], object]] = {

@@ -244,7 +244,7 @@ class Chain:
 
 
 @pytest.fixture
-def torch(monkeypatch: pytest.MonkeyPatch) -> Any:
+def torch(monkeypatch: pytest.MonkeyPatch, uncollected: None) -> Any:
     """PyTorch, where there is a GPU on which launches begin early; and no call is kept."""
     skip_without(GPU, TORCH)
     backend, module = gp.get_backend("cuda"), importlib.import_module("torch")

@@ -1377,10 +1377,12 @@ class TestCudaLibraries:
         gemm(x, y)
         backend = cuda_backend()
         backend.synchronize()
+        kept = []  # to release what JAX had takes a wait
         for queue in (backend.queue, backend.new_queue()):
             with never_waits():
                 product = gemm(x, y, queue=queue)
                 twice = product + product  # their stream waits for the queue
+                kept.append(product)
             np.testing.assert_array_equal(kind.get(twice), 2 * (a @ b))
         with kind.stream() as stream:
             ours = gemm(backend.asarray(a), backend.asarray(b), queue=stream)
@@ -1527,6 +1529,7 @@ def assert_some_have_scratch() -> None:
     assert any(gp.plan(problem, cuda_backend().device).scratch for problem in problems)
 
 
+@pytest.mark.usefixtures("uncollected")
 class TestTorch:
     def test_bfloat16_goes_in_and_comes_out(self) -> None:
         kind = _Kind("torch")
@@ -1758,6 +1761,7 @@ class TestTorch:
         assert out.tolist() == (a @ b).tolist()
 
 
+@pytest.mark.usefixtures("uncollected")
 class TestCuPy:
     def test_graphs_have_their_own_scratch_memory(self) -> None:
         """As PyTorch's: two from one stream, replayed at once on two, with a larger product between, and memory given back."""
