@@ -2,7 +2,7 @@
 
 tiers.py says which tests run when, tested.py on which devices, devices_only.py what is left out where only these matter,
 passed.py what is left out where it passed before, one_gpu_each.py which GPU a worker sees, absences.py what was not there,
-failures.py what has failed so far.
+failures.py what has failed so far, refused.py what NVIDIA's driver refused meanwhile.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import tiers
 from gemmport.bench import timing
 from gemmport.runtime.locks import exclusive
 
-pytest_plugins = ["absences", "devices_only", "failures", "one_gpu_each", "passed"]
+pytest_plugins = ["absences", "devices_only", "failures", "one_gpu_each", "passed", "refused"]
 
 _FOLDER = pytest.StashKey[str]()
 _SHARED = pytest.StashKey[Path]()

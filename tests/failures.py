@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+import refused
+
 LINES = 12
 """Of a test's output, the last ones: the error, and where it was raised."""
 
@@ -43,7 +45,8 @@ class Failures:
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """A test, or what comes before or after it."""
         if report.failed:
-            self._tell(f"{report.nodeid} ({report.when})", report.longreprtext)
+            told = [f"{title}:\n{text}" for title, text in report.sections if title == refused.TITLE]
+            self._tell(f"{report.nodeid} ({report.when})", report.longreprtext, *told)
 
     def pytest_internalerror(self, excrepr: object) -> None:
         """What ends pytest itself."""
@@ -55,9 +58,9 @@ class Failures:
         if exitstatus in ended and not (session.shouldfail or session.shouldstop):
             self._append(f"{self.number} failed in a run that came to its end\n")
 
-    def _tell(self, name: str, reason: str) -> None:
+    def _tell(self, name: str, *reasons: str) -> None:
         self.number += 1
-        lines = reason.rstrip().splitlines()[-LINES:]
+        lines = [line for reason in reasons for line in reason.rstrip().splitlines()[-LINES:]]
         self._append("".join([f"{name}\n", *(f"    {line}\n" for line in lines)]))
 
     def _append(self, text: str) -> None:
