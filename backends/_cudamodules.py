@@ -22,7 +22,10 @@ PROGRAMMATIC_STREAM_SERIALIZATION = 6
 
 
 class Function:
-    """A kernel of a module, which it keeps loaded."""
+    """A kernel of a module, which it keeps loaded.
+
+    Where modules are loaded lazily, what is asked of it, or told, first may load it: while a graph is captured, too.
+    """
 
     def __init__(self, module: Module, handle: int) -> None:
         self.module, self.handle = module, ctypes.c_void_p(handle)
@@ -30,14 +33,16 @@ class Function:
     def attribute(self, number: int) -> int:
         """One of the constants above, of this kernel."""
         value = ctypes.c_int()
-        _cudadriver.check("cuFuncGetAttribute", ctypes.byref(value), ctypes.c_int(number), self.handle)
+        with Relaxed():
+            _cudadriver.check("cuFuncGetAttribute", ctypes.byref(value), ctypes.c_int(number), self.handle)
         return value.value
 
     def allow_shared(self, nbytes: int) -> None:
         """Lets it be launched with so much shared memory of a size that is told at the launch."""
-        _cudadriver.check(
-            "cuFuncSetAttribute", self.handle, ctypes.c_int(MAX_DYNAMIC_SHARED_BYTES), ctypes.c_int(nbytes)
-        )
+        with Relaxed():
+            _cudadriver.check(
+                "cuFuncSetAttribute", self.handle, ctypes.c_int(MAX_DYNAMIC_SHARED_BYTES), ctypes.c_int(nbytes)
+            )
 
 
 class Module:
@@ -62,7 +67,7 @@ class Module:
             LaunchError: there is none.
         """
         handle = ctypes.c_void_p()
-        with Relaxed():  # where modules are loaded lazily, this loads it
+        with Relaxed():
             _cudadriver.check("cuModuleGetFunction", ctypes.byref(handle), self._handle, name.encode())
         return Function(self, handle.value or 0)
 

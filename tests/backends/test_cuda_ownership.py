@@ -41,6 +41,7 @@ class Driver:
         self.modes: dict[int, int] = {}
         self.results: dict[str, int] = {}
         self.waited: list[tuple[str, bool]] = []
+        self.loading: list[tuple[str, bool]] = []
 
     @property
     def current(self) -> list[int]:
@@ -87,6 +88,8 @@ class Driver:
                 self.given_back.append((name, arguments[0].value, list(self.current), relaxed, own))
             if name in WAITING:
                 self.waited.append((name, self.modes.get(threading.get_ident(), 0) == 2))
+            if name.startswith(("cuModule", "cuFunc")):
+                self.loading.append((name, self.modes.get(threading.get_ident(), 0) == 2))
             return self.results.get(name, 0)
 
         return answer
@@ -159,6 +162,16 @@ def test_a_stream_stays_as_long_as_what_stands_for_it(driver: Driver) -> None:
     assert driver.given_back == []
     readers.clear()
     assert len(driver.given_back) == 1
+
+
+def test_what_loads_a_kernel_breaks_no_capture_off(driver: Driver) -> None:
+    kernel = _cudamodules.Module(b"", CONTEXT).function("f")
+    kernel.allow_shared(50_000)
+    kernel.attribute(_cudamodules.REGISTERS)
+    assert driver.loading == [
+        (name, True) for name in ("cuModuleGetFunction", "cuFuncSetAttribute", "cuFuncGetAttribute")
+    ]
+    assert driver.modes[threading.get_ident()] == 0
 
 
 # The backend
