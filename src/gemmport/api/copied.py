@@ -80,16 +80,6 @@ def _of_copies(
     return out
 
 
-def zeros(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Otherwise:
-    """How products without terms are found, and those without elements."""
-    return Otherwise(partial(_zeros, shape, dtype))
-
-
-def _zeros(
-    shape: tuple[int, ...], dtype: np.dtype[Any], _a: HostArray, _b: HostArray, out: HostArray | None
-) -> Any:  # fmt: skip
-    if out is not None:
-        out[...] = 0
-        return out
-    found = np.zeros(shape, dtype)
-    return found if shape else found[()]
+def nothing(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Otherwise:
+    """How products without elements are found."""
+    return Otherwise(lambda _a, _b, out: np.empty(shape, dtype) if out is None else out)

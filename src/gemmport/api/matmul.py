@@ -30,7 +30,7 @@ from gemmport.api.arguments import (
     queue_of_operands,
 )
 from gemmport.api.collections import room_of
-from gemmport.api.copied import zeros
+from gemmport.api.copied import nothing
 from gemmport.api.gemm import Computed, computed
 from gemmport.api.overlap import overlap
 from gemmport.api.placement import Placement, Result
@@ -492,8 +492,8 @@ def _of_host_arrays(
         and found.place.keep(wanted, (x, y), product, scales=values_of(how.get("scales")))
     )
     if wanted is not None and not is_kept and "scales" not in how:
-        if not product.size or not x.shape[-1]:
-            repeated.keep_otherwise(wanted, zeros(product.shape, dtype))
+        if not product.size:
+            repeated.keep_otherwise(wanted, nothing(product.shape, dtype))
         else:
             batch = np.broadcast_shapes(x.shape[:-2], y.shape[:-2])
             converted = dtype if _is_converted(x, y, dtype) else None
