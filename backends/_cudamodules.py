@@ -24,7 +24,7 @@ PROGRAMMATIC_STREAM_SERIALIZATION = 6
 class Function:
     """A kernel of a module, which it keeps loaded.
 
-    Where modules are loaded lazily, what is asked of it, or told, first may load it: while a graph is captured, too.
+    CUDA may load a kernel late: when it is looked up, asked for an attribute, or told one. A graph may be captured then.
     """
 
     def __init__(self, module: Module, handle: int) -> None:

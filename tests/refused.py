@@ -1,7 +1,7 @@
-"""A plugin of pytest: with a test that fails it tells what NVIDIA's driver refused meanwhile.
+"""A plugin of pytest. The report of a failed test lists the calls that NVIDIA's driver refused during that test.
 
-From CUDA 12.9 on the driver writes each call that fails to the file of CUDA_LOG_FILE: also one that nobody looked at, or that
-another thread made. What breaks the capture of a graph off is told nowhere else; the capture's end only says that it was.
+From CUDA 12.9 on the driver writes each refused call to the file that CUDA_LOG_FILE names. Calls of other threads are there,
+too, and calls whose result nobody checks. Nothing else names the call that breaks the capture of a graph off.
 """
 
 from __future__ import annotations
@@ -26,18 +26,15 @@ _OF_NO_INTEREST = ("cuCtxGetDevice", "No CUDA context is current", "cannot be fo
 """How PyTorch finds out whether a context is there, and what is in a program."""
 
 _BEGIN = pytest.StashKey[int]()
-_FOLDER = pytest.StashKey[tempfile.TemporaryDirectory[str]]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Gives this process a file of its own: each worker of pytest-xdist has one."""
-    folder = config.stash[_FOLDER] = tempfile.TemporaryDirectory(prefix="gemmport-refused-")
-    os.environ[VARIABLE] = str(Path(folder.name) / "log.txt")
-
-
-def pytest_unconfigure(config: pytest.Config) -> None:
-    """Removes it."""
-    config.stash[_FOLDER].cleanup()
+    """Gives this process a file of its own, until pytest ends: each worker of pytest-xdist has one."""
+    folder = tempfile.TemporaryDirectory(prefix="gemmport-refused-")
+    config.add_cleanup(folder.cleanup)
+    patch = pytest.MonkeyPatch()
+    config.add_cleanup(patch.undo)
+    patch.setenv(VARIABLE, str(Path(folder.name) / "log.txt"))
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -57,7 +54,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 
 
 def refused(begin: int) -> list[str]:
-    """What stands in the file from a place on; from its own begin where another process has begun it anew."""
+    """The lines of the file from a place on; all lines where the file is shorter, since another process has begun it anew."""
     file = Path(os.environ[VARIABLE])
     if not file.is_file():
         return []

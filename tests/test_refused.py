@@ -1,4 +1,4 @@
-"""With a test that fails stands what NVIDIA's driver refused meanwhile, also in another thread; and nothing with others."""
+"""The report of a failed test lists what NVIDIA's driver refused during that test, and no other report does."""
 
 from __future__ import annotations
 
@@ -48,3 +48,14 @@ def test_what_was_refused_stands_with_the_test_that_failed(options: list[str], t
     assert "refused by NVIDIA's driver" in told[0]
     assert {*told[1::2]} == {"[CUDA][E] Returning 900 (CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED) from cuMemFree_v2"}
     assert failures.read_text("utf-8").count("\n    [CUDA][E] Returning 900") == 2
+
+
+def test_a_run_that_does_not_begin_says_only_why(tmp_path: Path) -> None:
+    """Another plugin refuses its option before this one is configured, or after."""
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-p", "one_gpu_each", "-p", "refused", "--gpus", "0", "--rootdir", tmp_path, tmp_path],
+        env=os.environ | {"PYTHONPATH": import_path(Path(__file__).parent)},
+        capture_output=True, text=True, check=False, timeout=120,
+    )  # fmt: skip
+    assert "--gpus must be 1 or more; got 0" in done.stderr
+    assert "Traceback" not in done.stdout + done.stderr

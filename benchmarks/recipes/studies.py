@@ -53,6 +53,29 @@ def batched_types(files: Files) -> Table:
     return Table(["m × n × k", "batch>", *(f"{dtype}>" for dtype in types)], rows)
 
 
+def rows_of_fp8(files: Files) -> Table:
+    """docs/mma.md: a row or two of FP8 by `gemv` and by `mma`, in turns."""
+    results = some(files.results("h200/study/mma-turns.json"), question="rows")
+    rows = []
+    for m, n, k in dict.fromkeys((x["m"], x["n"], x["k"]) for x in results):
+        each = [one(results, m=m, n=n, k=k, backend=backend) for backend in BACKENDS]
+        cells = [f"{own[time]:.1f}" for own in each for time in ("before_us", "after_us")]
+        rows.append([times(m, n, k), "N" + each[0]["trans_b"], *cells])
+    return Table(
+        ["m × n × k", "ops", *(f"{name}, `{x}`, µs>" for name in BACKENDS.values() for x in ("gemv", "mma"))], rows
+    )
+
+
+def stages_of_few_steps(files: Files) -> Table:
+    """docs/mma.md: `mma` with as many stages as its tiling says, and with no more than steps and one, in turns."""
+    results = [x for x in files.results("h200/study/mma-turns.json") if x["question"] == "stages" and x["parameters"]]
+    rows = []
+    for backend, name in BACKENDS.items():
+        ratios = [x["ratio"] for x in some(results, backend=backend)]
+        rows.append([name, whole(len(ratios)), *map(hundredths, (mean(ratios), min(ratios), max(ratios)))])
+    return Table(["", "products>", "speed: geometric mean>", "least>", "most>"], rows)
+
+
 def across(files: Files) -> Table:
     """docs/simt.md: squares with operands as they lie, in the tiling that the model takes for that, and in the same across."""
     rows = []
@@ -591,6 +614,8 @@ RECIPES: dict[str, Recipe] = {
     "layouts by the unit": layouts_by_the_unit,
     "layouts of simt": layouts_of_simt,
     "mma on Hopper": mma_on_hopper,
+    "rows of FP8": rows_of_fp8,
+    "stages of few steps": stages_of_few_steps,
     "errors beside the library": errors_beside_the_library,
     "units of an H200": units_of_an_h200,
     "few tiles of many terms": few_tiles_of_many_terms,

@@ -1,4 +1,6 @@
-"""Who closes a device, what of it may be copied, and that a process which used one ends without a word."""
+"""Who closes a device, when its memory is released, what of it may be copied, and that a process which used one ends without
+a word.
+"""
 
 from __future__ import annotations
 
@@ -162,10 +164,12 @@ class TestClosing:
             x.release()
         assert caplog.messages == []
 
-    def test_memory_whose_release_is_interrupted_is_released_by_a_later_allocation(
+
+class TestARelease:
+    def test_that_is_interrupted_is_made_up_for_by_a_later_allocation(
         self, fresh_backend: gp.Backend, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """What used it may not be done, and another thread, in which PyCUDA could not free it, may drop it last."""
+        """What used the memory may not be done, and whoever drops it last may not be able to free it."""
 
         def interrupted(_: object) -> None:
             raise KeyboardInterrupt
