@@ -100,6 +100,29 @@ def test_cells_are_right_on_a_device(backend: gp.Backend, path: Path) -> None:
         assert all("ratio" in beside for beside in timed.baselines.values())
 
 
+@pytest.mark.skipif(os.name != "posix", reason="a signal is sent to a thread")
+def test_an_interrupted_run_waits_for_its_threads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ended: list[str] = []
+
+    class Judge:
+        def __init__(self, _: object, lane: Lane) -> None:
+            self.lane = lane
+
+        def judge_all(self) -> None:
+            if self.lane.id == "0":
+                time.sleep(0.1)  # the threads are waited for by now
+                signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+            time.sleep(0.5)
+            ended.append(self.lane.id)
+
+    monkeypatch.setattr(campaign, "_Judge", Judge)
+    journal = Journal(Header("0", "cells", (1, 1), "", {}), tmp_path / "record.jsonl")
+    work = [Lane(next(iter(DEVICES.values())), str(number), "", 1, []) for number in range(2)]
+    with pytest.raises(KeyboardInterrupt):
+        run(work, journal, Options(jobs=2))
+    assert sorted(ended) == ["0", "1"]
+
+
 def test_what_cannot_be_has_the_reason(best_backend: gp.Backend, tmp_path: Path) -> None:
     device = replace(best_backend.device, computes=frozenset({"float32"}), local_memory=64, dynamic_local_memory=0)
     journal = Journal(Header("0", "cells", (1, 1), "", {}), tmp_path / "record.jsonl")

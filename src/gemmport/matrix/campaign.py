@@ -30,7 +30,7 @@ from gemmport.matrix.cells import SIMULATED, Cell, rounds
 from gemmport.matrix.judge import Judgement
 from gemmport.matrix.record import FAILED, Journal, Status, Tested, Verdict
 from gemmport.matrix.turns import Turns
-from gemmport.runtime.child_processes import Conversation, scratch_folder
+from gemmport.runtime.child_processes import Conversation, scratch_folder, signals_held
 
 log = logging.getLogger(__name__)
 
@@ -170,11 +170,13 @@ def run(work: Sequence[Lane], journal: Journal, options: Options, told: Told = l
     campaign = _Campaign(work, journal, options, told)
     workers = [threading.Thread(target=campaign.work, daemon=True) for _ in range(min(options.jobs, len(work)))]
     try:
-        for worker in workers:
-            worker.start()
-        while any(worker.is_alive() for worker in workers):
+        with signals_held():
             for worker in workers:
-                worker.join(0.2)
+                worker.start()
+        # Not by `join`: a thread passes for ended where that is interrupted (Python 3.12 and before).
+        for _ in workers:
+            while not campaign.ended.acquire(timeout=0.2):
+                pass
     finally:
         campaign.stop()
         for worker in workers:
@@ -193,6 +195,7 @@ class _Campaign:
         self.environment = host_environment()
         self.turns = Turns()
         self.fault: BaseException | None = None
+        self.ended = threading.Semaphore(0)  # released by each thread at its end
         # The slowest go first, so that none of them is the last, alone.
         self._waiting = sorted(work, key=lambda lane: (rounds(lane.device), lane.device.platform not in SIMULATED))
         self._everyone = [lane.device for lane in work]
@@ -203,19 +206,21 @@ class _Campaign:
 
     def work(self) -> None:
         """What a thread does: one device after another."""
-        while True:
-            with self._lock:
-                if not self._waiting or self._stopped:
-                    return
-                lane = self._waiting.pop(0)
-            try:
+        try:
+            while (lane := self._next()) is not None:
                 _Judge(self, lane).judge_all()
-            except Interrupted:
-                return
-            except BaseException as fault:  # noqa: BLE001 - raised again by `run`, in the thread of its caller
-                self.fault = fault
-                self.stop()
-                return
+        except Interrupted:
+            pass
+        except BaseException as fault:  # noqa: BLE001 - raised again by `run`, in the thread of its caller
+            self.fault = fault
+            self.stop()
+        finally:
+            self.ended.release()
+
+    def _next(self) -> Lane | None:
+        """A device that no thread has begun."""
+        with self._lock:
+            return self._waiting.pop(0) if self._waiting and not self._stopped else None
 
     def stop(self) -> None:
         """Ends all processes; what is in hand is left."""

@@ -127,12 +127,12 @@ def scratch_folder(prefix: str) -> Iterator[str]:
         with folder as name:
             yield name
     finally:
-        _scratch_folders.discard(folder.name)
         # Processes that were ended write for a moment longer.
         end = time.monotonic() + 2
         while os.path.exists(folder.name) and time.monotonic() < end:
             time.sleep(0.02)
             shutil.rmtree(folder.name, ignore_errors=True)
+        _scratch_folders.discard(folder.name)
 
 
 class Conversation:
