@@ -87,8 +87,8 @@ SEARCH_SHARE = 0.4
 LEFT_SECONDS = 8.0
 """Of the time, in which the file is written."""
 
-LEAST_SECONDS, MOST_SECONDS = 2.0, 15.0
-"""Between which a tuner is killed after its start: while it imports, compiles, verifies, times and writes."""
+MOST_SECONDS = 5.0
+"""After a trial that it has added, until a tuner is killed: while it compiles, verifies, times and writes."""
 
 LOOKED_SECONDS, MOST_LOOKS, LEAST_LOOKS = 0.3, 30, 4
 """So long a candidate is called, so often at most, and at least."""
@@ -300,8 +300,10 @@ class Killed:
     worse: int
 
 
-def killed_runs(device: DeviceInfo, kills: int, folder: Path, seed: int, least: float, most: float) -> Iterator[Killed]:
-    """Starts `gemmport tune` again and again with the same journal, and kills it at random moments."""
+def killed_runs(device: DeviceInfo, kills: int, folder: Path, seed: int, most: float) -> Iterator[Killed]:
+    """Starts `gemmport tune` again and again with the same journal, and kills it at a random moment of the seconds, so many at
+    most, that follow a trial which it has added.
+    """
     draw = random.Random(seed)
     shapes, output = folder / "shapes.csv", folder / "tuned.yaml"
     shapes.write_text("m,n,k\n" + "".join(f"{m},{n},{k}\n" for m, n, k in EXTENTS))
@@ -311,21 +313,33 @@ def killed_runs(device: DeviceInfo, kills: int, folder: Path, seed: int, least: 
     ]  # fmt: skip
     before = finished(folder)
     for _ in range(kills):
-        seconds = draw.uniform(least, most)
+        begun, rest = time.monotonic(), draw.uniform(0, most)
         with subprocess.Popen(
             command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True
         ) as process:
+            while process.poll() is None and _written(folder) <= _count(before):
+                time.sleep(0.1)
             try:
-                process.wait(seconds)
+                process.wait(rest)
                 assert process.stderr is not None
                 raise RuntimeError(f"gemmport tune ended by itself: {process.stderr.read().decode(errors='replace')}")
             except subprocess.TimeoutExpired:
                 process.send_signal(signal.SIGKILL)
-        after = finished(folder)
+        seconds, after = time.monotonic() - begun, finished(folder)
         lost = sum(one not in after.get(name, []) for name, each in before.items() for one in each)
         worse = sum(best(after.get(name, [])) > best(each) for name, each in before.items())
-        yield Killed(seconds, sum(map(len, before.values())), sum(map(len, after.values())), lost, worse)
+        yield Killed(seconds, _count(before), _count(after), lost, worse)
         before = after
+
+
+def _count(tried: Mapping[str, list[Tried]]) -> int:
+    return sum(map(len, tried.values()))
+
+
+def _written(folder: Path) -> int:
+    """Finished trials in the lines of a journal that another process may have open."""
+    lines = b"".join(path.read_bytes() for path in folder.glob("*.journal")).split(b"\n")[:-1]
+    return sum(b'"user_attr":{"tried":' in line for line in lines)
 
 
 def finished(folder: Path) -> Mapping[str, list[Tried]]:
@@ -353,7 +367,7 @@ def kills(backend: str | None, device: str | None, kills: int, seed: int, output
     target = select_device(device, backend)
     runs = []
     with tempfile.TemporaryDirectory() as folder:
-        for run in killed_runs(target, kills, Path(folder), seed, LEAST_SECONDS, MOST_SECONDS):
+        for run in killed_runs(target, kills, Path(folder), seed, MOST_SECONDS):
             sys.stderr.write(f"{run}\n")
             runs.append(run)
     lost, worse = sum(run.lost for run in runs), sum(run.worse for run in runs)
