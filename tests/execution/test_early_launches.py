@@ -306,6 +306,7 @@ def test_a_stream_keeps_its_order(torch: Any, tiles: str) -> None:
     assert wrong_in_a_stream(torch, tiles) == 0
 
 
+@pytest.mark.away_from_jax
 @pytest.mark.parametrize("tiles", CHOSEN)
 def test_a_graph_keeps_its_order(torch: Any, tiles: str) -> None:
     """Whose launches follow each other at once."""
@@ -328,6 +329,7 @@ def test_a_graph_keeps_its_order(torch: Any, tiles: str) -> None:
     assert int(chain.wrong) == 0
 
 
+@pytest.mark.away_from_jax
 @pytest.mark.parametrize("tiles", CHOSEN)
 @pytest.mark.parametrize("captured", [False, True])
 def test_events_keep_the_order_of_two_streams(torch: Any, tiles: str, *, captured: bool) -> None:

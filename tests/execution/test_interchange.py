@@ -1529,6 +1529,7 @@ def assert_some_have_scratch() -> None:
     assert any(gp.plan(problem, cuda_backend().device).scratch for problem in problems)
 
 
+@pytest.mark.away_from_jax
 @pytest.mark.usefixtures("uncollected")
 class TestTorch:
     def test_bfloat16_goes_in_and_comes_out(self) -> None:
