@@ -26,6 +26,12 @@ _INPUT_PTX = 1
 _OUT_OF_MEMORY = 2
 _CAPTURE_RELAXED = 2
 
+_CAPTURE_BROKEN_OFF = 901
+_OF_CAPTURES = (
+    "; the capture of the graph was broken off before, by a call of another thread, such as JAX's, or of Python's garbage "
+    'collector; capture by torch.cuda.graph(..., capture_error_mode="thread_local"), in which other threads may do so'
+)
+
 _LOST = frozenset({214, 220, 700, 702, 710, 714, 715, 716, 717, 718, 719})
 """Results after which the context gives the same to all that is asked of it: of these the driver's documentation says that the
 process must be terminated and relaunched.
@@ -173,6 +179,8 @@ def fail(name: str, result: int) -> NoReturn:
     text = ctypes.c_char_p()
     driver().cuGetErrorName(ctypes.c_int(result), ctypes.byref(text))
     told = f"{name}: {(text.value or b'').decode() or result}"
+    if result == _CAPTURE_BROKEN_OFF:
+        told += _OF_CAPTURES
     if result in _LOST:
         raise DeviceLostError(told)
     raise DeviceMemoryError(told) if result == _OUT_OF_MEMORY else LaunchError(told)

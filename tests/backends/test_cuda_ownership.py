@@ -174,6 +174,12 @@ def test_what_loads_a_kernel_breaks_no_capture_off(driver: Driver) -> None:
     assert driver.modes[threading.get_ident()] == 0
 
 
+def test_a_launch_into_a_capture_that_was_broken_off_says_what_allows_it(driver: Driver) -> None:
+    for result, told in ((900, "^cuLaunchKernelEx: 900$"), (901, 'cuLaunchKernelEx: 901; .*="thread_local"')):
+        with pytest.raises(gp.LaunchError, match=told):
+            _cudadriver.fail("cuLaunchKernelEx", result)
+
+
 # The backend
 
 
