@@ -27,10 +27,11 @@ _OUT_OF_MEMORY = 2
 _CAPTURE_RELAXED = 2
 
 _CAPTURE_BROKEN_OFF = 901
-_OF_CAPTURES = (
-    "; the capture of the graph was broken off before, by a call of another thread, such as JAX's, or of Python's garbage "
-    'collector; capture by torch.cuda.graph(..., capture_error_mode="thread_local"), in which other threads may do so'
+_CAPTURE_ADVICE = (
+    "; a call of another thread, such as JAX's, or of Python's garbage collector has broken the capture of the graph off; call "
+    'gc.collect() before you capture, and capture by torch.cuda.graph(..., capture_error_mode="thread_local")'
 )
+"""Which allows such calls to other threads: docs/interchange.md."""
 
 _LOST = frozenset({214, 220, 700, 702, 710, 714, 715, 716, 717, 718, 719})
 """Results after which the context gives the same to all that is asked of it: of these the driver's documentation says that the
@@ -180,7 +181,7 @@ def fail(name: str, result: int) -> NoReturn:
     driver().cuGetErrorName(ctypes.c_int(result), ctypes.byref(text))
     told = f"{name}: {(text.value or b'').decode() or result}"
     if result == _CAPTURE_BROKEN_OFF:
-        told += _OF_CAPTURES
+        told += _CAPTURE_ADVICE
     if result in _LOST:
         raise DeviceLostError(told)
     raise DeviceMemoryError(told) if result == _OUT_OF_MEMORY else LaunchError(told)

@@ -88,7 +88,7 @@ LEFT_SECONDS = 8.0
 """Of the time, in which the file is written."""
 
 MOST_SECONDS = 5.0
-"""After a trial that it has added, until a tuner is killed: while it compiles, verifies, times and writes."""
+"""Between a trial that a tuner has added and its end, which comes while it compiles, verifies, times or writes."""
 
 LOOKED_SECONDS, MOST_LOOKS, LEAST_LOOKS = 0.3, 30, 4
 """So long a candidate is called, so often at most, and at least."""
@@ -301,8 +301,10 @@ class Killed:
 
 
 def killed_runs(device: DeviceInfo, kills: int, folder: Path, seed: int, most: float) -> Iterator[Killed]:
-    """Starts `gemmport tune` again and again with the same journal, and kills it at a random moment of the seconds, so many at
-    most, that follow a trial which it has added.
+    """Starts `gemmport tune` again and again with the same journal. Each is killed after it has added a trial.
+
+    Args:
+        most: seconds, of which a random part goes by between that trial and the end.
     """
     draw = random.Random(seed)
     shapes, output = folder / "shapes.csv", folder / "tuned.yaml"
