@@ -6,7 +6,8 @@ So a suite takes a part of the time on a machine of several, and no test runs on
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import pytest
 
@@ -24,16 +25,23 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
-    """Leaves a worker its own, before anything looks for devices."""
+    """Refuses what is no number of GPUs."""
     gpus = config.getoption("--gpus")
     if gpus is not None and gpus < 1:
         raise pytest.UsageError(f"--gpus must be 1 or more; got {gpus}")
-    worker = getattr(config, "workerinput", {}).get("workerid")
-    if gpus and worker:
-        os.environ[VISIBLE] = seen_by(worker, gpus, os.environ)
 
 
-def seen_by(worker: str, gpus: int, environment: Mapping[str, str]) -> str:
-    """The GPU of a worker, `gw0` and so on: one of those that are visible, else of the first of the machine."""
+@pytest.hookimpl(optionalhook=True)  # of pytest-xdist
+def pytest_xdist_setupnodes(config: pytest.Config, specs: Sequence[Any]) -> None:
+    """Leaves each worker its own as it starts: plugins of other packages ask CUDA for devices while pytest loads them, as Zarr
+    does, which imports CuPy.
+    """
+    if gpus := config.getoption("--gpus"):
+        for number, spec in enumerate(specs):
+            spec.env[VISIBLE] = seen_by(number, gpus, os.environ)
+
+
+def seen_by(worker: int, gpus: int, environment: Mapping[str, str]) -> str:
+    """The GPU of a worker, counted from 0: one of those that are visible, else of the first of the machine."""
     visible = environment[VISIBLE].split(",") if VISIBLE in environment else [str(number) for number in range(gpus)]
-    return visible[int(worker.removeprefix("gw")) % min(gpus, len(visible))]
+    return visible[worker % min(gpus, len(visible))]

@@ -11,11 +11,18 @@ import pytest
 
 from one_gpu_each import VISIBLE, seen_by
 
+ASKS = """
+import os
+VISIBLE = os.environ.get("CUDA_VISIBLE_DEVICES", "all")
+"""
+"""A plugin that asks while pytest loads it."""
+
 TELLS = """
 import os
+from asks import VISIBLE
 def test_what_is_seen():
     with open(os.environ["SEEN"], "a") as file:
-        file.write(os.environ.get("CUDA_VISIBLE_DEVICES", "all") + " ")
+        file.write(VISIBLE + " ")
 def test_so_that_the_other_worker_has_one():
     test_what_is_seen()
 """
@@ -24,11 +31,10 @@ def test_so_that_the_other_worker_has_one():
 @pytest.mark.parametrize(
     ("worker", "gpus", "visible", "seen"),
     [
-        ("gw0", 4, None, "0"), ("gw5", 4, None, "1"), ("gw1", 2, "6,7", "7"), ("gw2", 2, "6,7,8", "6"), ("gw3", 8, "5", "5"),
-        ("gw1", 2, "", ""),
+        (0, 4, None, "0"), (5, 4, None, "1"), (1, 2, "6,7", "7"), (2, 2, "6,7,8", "6"), (3, 8, "5", "5"), (1, 2, "", ""),
     ],
 )  # fmt: skip
-def test_workers_take_turns(worker: str, gpus: int, visible: str | None, seen: str) -> None:
+def test_workers_take_turns(worker: int, gpus: int, visible: str | None, seen: str) -> None:
     """At those that are visible; where none is, none."""
     assert seen_by(worker, gpus, {} if visible is None else {VISIBLE: visible}) == seen
 
@@ -39,12 +45,13 @@ def test_workers_take_turns(worker: str, gpus: int, visible: str | None, seen: s
 )
 def test_each_worker_sees_its_own(tmp_path: Path, options: list[str], told: set[str]) -> None:
     (tmp_path / "test_seen.py").write_text(TELLS)
+    (tmp_path / "asks.py").write_text(ASKS)
     environment = {name: value for name, value in os.environ.items() if name != VISIBLE and "XDIST" not in name}
-    environment |= {"SEEN": str(tmp_path / "seen"), "PYTHONPATH": str(Path(__file__).parent)}
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "one_gpu_each", "-c", os.devnull, "--rootdir", str(tmp_path)]
-    done = subprocess.run(
-        [*command, *options, str(tmp_path)], env=environment, capture_output=True, text=True, check=False
-    )
+    rooms = os.pathsep.join([str(Path(__file__).parent), str(tmp_path)])
+    environment |= {"SEEN": str(tmp_path / "seen"), "PYTHONPATH": rooms}
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "asks", "-p", "one_gpu_each"]
+    command += ["-c", os.devnull, "--rootdir", str(tmp_path), *options, str(tmp_path)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert set((tmp_path / "seen").read_text().split()) == told
 
