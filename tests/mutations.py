@@ -1309,6 +1309,13 @@ _OF_SIMT = (
         "scales the sum of parts by beta", r"sum, alpha, beta", "sum, beta, beta", SIMT, noticed_by="shared tiles"
     ),
     of_kernel(
+        "passes over the part behind those that are added at once",
+        r"sharer \+= \(count\);",
+        "sharer += (count) + 1;",
+        SIMT,
+        noticed_by="shared tiles",
+    ),
+    of_kernel(
         "leaves all parts in one of two places",
         r"first == 0, (r, c, place\)\] = sum\[r\])",
         r"1, \1",
@@ -1317,8 +1324,8 @@ _OF_SIMT = (
     ),
     of_kernel(
         "leaves out the last part of a tile",
-        r"sharer <= end;",
-        "sharer < end;",
+        r"sharer \+ x <= end\)",
+        "sharer + x < end)",
         SIMT,
         noticed_by="shared tiles",
     ),

@@ -827,8 +827,15 @@ void simt(GEMM_ARGUMENTS, wide_t *parts, int whole, int shared, int sharers)
 }
 
 #if SHARES
+#if SOON
+#define MANY_PARTS 1
+#else
+#define MANY_PARTS 16
+#define FEW_PARTS 4
+#endif
+
 // The parts of a shared tile, added up in their order: a block for each run of its threads. Tiles that a sharer had whole are done.
-extern "C" __global__ __launch_bounds__(SLICE_THREADS)
+extern "C" __global__ __launch_bounds__(SLICE_THREADS, 1)
 void combine(GEMM_ARGUMENTS, const wide_t *parts, int whole, int shared, int sharers)
 {
     const int thread = (int)threadIdx.x;
@@ -842,13 +849,26 @@ void combine(GEMM_ARGUMENTS, const wide_t *parts, int whole, int shared, int sha
         return;
 
     wide_t sum = parts[PART(begin, 1, r, c, thread)];
-#if SOON
-    #pragma unroll 1
-#else
-    #pragma unroll 4
+    int sharer = begin + 1;
+    // All are read before one is added: one after the other, each would take as long as memory takes to answer.
+#define ADD_PARTS(count, condition)                                                 \
+    do {                                                                            \
+        wide_t some[count];                                                         \
+        _Pragma("unroll")                                                           \
+        for (int x = 0; x < (count); ++x)                                           \
+            some[x] = (condition) ? parts[PART(sharer + x, 0, r, c, thread)] : sum; \
+        _Pragma("unroll")                                                           \
+        for (int x = 0; x < (count); ++x)                                           \
+            if (condition)                                                          \
+                sum = wide_sum(sum, some[x]);                                       \
+        sharer += (count);                                                          \
+    } while (0)
+    while (sharer + MANY_PARTS <= end + 1)
+        ADD_PARTS(MANY_PARTS, true);
+#if !SOON
+    while (sharer <= end)
+        ADD_PARTS(FEW_PARTS, sharer + x <= end);
 #endif
-    for (int sharer = begin + 1; sharer <= end; ++sharer)
-        sum = wide_sum(sum, parts[PART(sharer, 0, r, c, thread)]);
     const tile_t tile = tile_of(whole + number, m, n);
     const int i = tile.row + row_of(thread, r);
     const int j = tile.column + column_of(thread, c);

@@ -823,6 +823,13 @@ void simt(GEMM_ARGUMENTS, __global wide_t *parts, int whole, int shared, int sha
 }
 
 #if SHARES
+#if SOON
+#define MANY_PARTS 1
+#else
+#define MANY_PARTS 16
+#define FEW_PARTS 4
+#endif
+
 // The parts of a shared tile, added up in their order: a group for each run of its work-items. Tiles that a sharer had whole are done.
 __kernel __attribute__((reqd_work_group_size(SLICE_THREADS, 1, 1)))
 void combine(GEMM_ARGUMENTS, __global const wide_t *parts, int whole, int shared, int sharers)
@@ -838,13 +845,26 @@ void combine(GEMM_ARGUMENTS, __global const wide_t *parts, int whole, int shared
         return;
 
     wide_t sum = parts[PART(begin, 1, r, c, item)];
-#if SOON
-    #pragma unroll 1
-#else
-    #pragma unroll 4
+    int sharer = begin + 1;
+    // All are read before one is added: one after the other, each would take as long as memory takes to answer.
+#define ADD_PARTS(count, condition)                                               \
+    do {                                                                          \
+        wide_t some[count];                                                       \
+        _Pragma("unroll")                                                         \
+        for (int x = 0; x < (count); ++x)                                         \
+            some[x] = (condition) ? parts[PART(sharer + x, 0, r, c, item)] : sum; \
+        _Pragma("unroll")                                                         \
+        for (int x = 0; x < (count); ++x)                                         \
+            if (condition)                                                        \
+                sum = wide_sum(sum, some[x]);                                     \
+        sharer += (count);                                                        \
+    } while (0)
+    while (sharer + MANY_PARTS <= end + 1)
+        ADD_PARTS(MANY_PARTS, 1);
+#if !SOON
+    while (sharer <= end)
+        ADD_PARTS(FEW_PARTS, sharer + x <= end);
 #endif
-    for (int sharer = begin + 1; sharer <= end; ++sharer)
-        sum = wide_sum(sum, parts[PART(sharer, 0, r, c, item)]);
     const tile_t tile = tile_of(whole + number, m, n);
     const int i = tile.row + row_of(item, r);
     const int j = tile.column + column_of(item, c);
