@@ -70,6 +70,20 @@ def test_an_interruption_ends_the_processes(best_backend: gp.Backend, started: l
     assert [process._process.poll() is not None for process in started] == [True, True]
 
 
+def test_all_are_ended_before_one_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A GPU's driver takes a third of a second to let go of a process, and a pool may have one for each core."""
+    calls: list[str] = []
+    for name in ("kill", "end"):
+        method = getattr(Conversation, name)
+        monkeypatch.setattr(
+            Conversation, name, lambda self, name=name, method=method: (calls.append(name), method(self))
+        )
+    with ahead.Pool(3):
+        pass
+    assert calls[:3] == ["kill"] * 3
+    assert calls.count("end") >= 3
+
+
 def test_an_interruption_leaves_who_hears_of_it_in_peace(
     best_backend: gp.Backend, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Generator
+from contextlib import ExitStack
 from importlib import import_module
 from typing import Any
 
@@ -278,3 +279,21 @@ def test_an_error_without_a_signal_is_raised(handled: None) -> None:
 
     with pytest.raises(RuntimeError, match="internal"), termination.gathered(failing()):
         pytest.fail("was told")
+
+
+@pytest.mark.parametrize(("comes", "told"), [(interrupted_on_the_way_out, 1), (interrupted_again, 1), (None, 0)])
+def test_a_block_tells_once_where_a_signal_ends_it(handled: None, comes: Any, told: int) -> None:
+    """Whatever else is raised on the way out."""
+    times: list[int] = []
+    with ExitStack() as stack:
+        if comes is not None:
+            stack.enter_context(pytest.raises(KeyboardInterrupt))
+        stack.enter_context(termination.telling(lambda: times.append(1)))
+        for _ in comes() if comes is not None else ():
+            pass
+    assert len(times) == told
+
+
+def test_a_block_that_an_error_ends_tells_nothing(handled: None) -> None:
+    with pytest.raises(RuntimeError, match="internal"), termination.telling(lambda: pytest.fail("was told")):
+        raise RuntimeError("internal")

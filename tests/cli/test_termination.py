@@ -162,6 +162,30 @@ with scratch_folder("gemmport-test-"):
 
 
 @pytest.mark.processes
+def test_tells_what_there_is_where_the_way_out_takes_too_long(started: Callable[..., subprocess.Popen[str]]) -> None:
+    """As where many processes are ended on a busy machine."""
+    script = """
+import time
+from gemmport.cli import termination
+
+termination.GRACE = 0.5
+termination.end_on_signals()
+with termination.telling(lambda: print("told", flush=True)):
+    try:
+        print("begun", flush=True)
+        time.sleep(60)
+    finally:
+        time.sleep(60)
+"""
+    process = started(command=[sys.executable, "-c", script])
+    assert process.stdout is not None
+    assert process.stdout.readline() == "begun\n"
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(30) == 143
+    assert process.stdout.read() == "told\n"
+
+
+@pytest.mark.processes
 def test_shows_the_cursor_again_where_a_driver_does_not_come_back() -> None:
     script = """
 import os, signal, time

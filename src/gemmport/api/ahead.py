@@ -178,6 +178,8 @@ class Pool:
         """Ends the processes, whatever they are at."""
         for _ in self._workers:
             self._waiting.put(None)
+        for worker in self._workers:  # all, before one is waited for: a GPU's driver takes long to let go of a process
+            worker.kill()
         for worker in self._workers:
             worker.end()
 
@@ -208,15 +210,23 @@ class _Worker(threading.Thread):
             number, task = asked
             self._done.put((number, self._answer(task)))
 
-    def end(self) -> None:
-        """Ends the process, whatever it is at."""
+    def kill(self) -> None:
+        """Has the process end, whatever it is at, and does not wait for that."""
         with self._lock:
             self._ended = True
+            if self._process is not None:
+                self._process.kill()
+
+    def end(self) -> None:
+        """Ends the process, whatever it is at."""
+        self.kill()
+        with self._lock:
             process, self._process = self._process, None
         if process is not None:
             process.end()
-            if self.is_alive():
-                self.join(5)  # it may be asking how the process ended
+        if self.is_alive():
+            self.join(5)  # it may be asking how the process ended
+        if process is not None:
             process.close()
 
     def _answer(self, task: Mapping[str, Any]) -> dict[str, Any]:

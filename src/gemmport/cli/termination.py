@@ -156,6 +156,29 @@ def gathered(
         _state.held, _state.last_resort = False, None
 
 
+@contextmanager
+def telling(tell: Callable[[], object]) -> Iterator[None]:
+    """Has what there is told where a signal ends the block: behind it, or by another thread where the main one does not come
+    back from a driver, or from ending processes, in time.
+
+    Raises:
+        KeyboardInterrupt: a signal has come in the block.
+    """
+    _state.last_resort = tell
+    try:
+        yield
+    except (KeyboardInterrupt, Exception) as ended:
+        interrupt = _state.came if isinstance(ended, Exception) else ended
+        if interrupt is None:
+            raise
+        log.debug("on the way out of an interruption", exc_info=True)
+        with _state.telling:
+            tell()
+        raise interrupt from None
+    finally:
+        _state.last_resort = None
+
+
 def _end_in_time(told: int) -> None:
     number = 0
     while number not in (signal.SIGINT, signal.SIGTERM):

@@ -12,7 +12,7 @@ import click
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from gemmport.bench.standings import Workload
-from gemmport.cli import completion, options, streams
+from gemmport.cli import completion, options, streams, termination
 from gemmport.cli.output import Column, Sheet, drawn, number, write
 from gemmport.cli.shapes import read_shapes
 from gemmport.core.device import DeviceInfo
@@ -103,14 +103,21 @@ def tune(
     )  # fmt: skip
     with tuning.opened(chosen) as tuner:
         trials = tuner.journal.with_suffix(".jsonl") if output is None else output.with_suffix(".jsonl")
-        try:
-            with _progress(target) as tell:
-                report = tuner.run(tell)
-        except KeyboardInterrupt:
-            streams.echo(f"{tuner.tried} candidates are kept in {tuner.journal}; the same command goes on", err=True)
-            raise
-        finally:
+
+        def keep() -> None:
             files.write_text(trials, tuner.trials())
+
+        def tell_what_is_kept() -> None:
+            keep()
+            streams.echo(f"{tuner.tried} candidates are kept in {tuner.journal}; the same command goes on", err=True)
+
+        try:
+            with termination.telling(tell_what_is_kept), _progress(target) as tell:
+                report = tuner.run(tell)
+        except Exception:
+            keep()
+            raise
+        keep()
     _write(report, output, trials, to_folder=install)
     return 0
 

@@ -227,7 +227,7 @@ class _Campaign:
         with self._lock:
             self._stopped = True
             for conversation in self._open:
-                conversation.end()
+                conversation.kill()
 
     @contextmanager
     def conversation(self, command: Sequence[str]) -> Iterator[Conversation]:
@@ -237,7 +237,7 @@ class _Campaign:
             with self._lock:
                 self._open.add(conversation)
                 if self._stopped:
-                    conversation.end()
+                    conversation.kill()
             try:
                 yield conversation
             finally:

@@ -31,8 +31,8 @@ def end_with_parent() -> None:
         ctypes.CDLL(None).prctl(set_signal, signal.SIGKILL)
 
 
-def end_session(process: subprocess.Popen[Any]) -> None:
-    """Ends a process that leads a session, with what it started; one that hangs in its driver is left behind."""
+def kill_session(process: subprocess.Popen[Any]) -> None:
+    """Has a process that leads a session end, with what it started. Nobody waits for that."""
     if process.poll() is None:
         if hasattr(os, "killpg"):
             # Another thread may have ended it and be waiting for it: then it is gone, and `poll` cannot tell yet.
@@ -40,8 +40,13 @@ def end_session(process: subprocess.Popen[Any]) -> None:
                 os.killpg(process.pid, signal.SIGKILL)
         else:
             process.kill()
-        with suppress(subprocess.TimeoutExpired):
-            process.wait(5)
+
+
+def end_session(process: subprocess.Popen[Any]) -> None:
+    """Ends a process that leads a session, with what it started; one that hangs in its driver is left behind."""
+    kill_session(process)
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(5)
 
 
 @contextmanager
@@ -197,6 +202,10 @@ class Conversation:
         self._errors.seek(0)
         told = self._errors.read().decode("utf-8", errors="replace").strip()[-LAST_WORDS:]
         return f"the process ended with status {status}{name}" + (f": {told}" if told else "")
+
+    def kill(self) -> None:
+        """Has the process end, with all that it started, and does not wait for that."""
+        kill_session(self._process)
 
     def end(self) -> None:
         """Ends the process, with all that it started."""
