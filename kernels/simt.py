@@ -32,6 +32,9 @@ from gemmport.kernels._simt_tilings import RUN_BYTES
 WAVE = 64
 """Work-items of what multiplies with AMD's matrix cores."""
 
+PARTS_READ = 16
+"""Of a shared tile, at once, where it has more of them. That takes registers, which fewer work-items then have."""
+
 SUMS_SOON_COMPILED = 64
 """Of a work-item: half as many as those of the tiles that are fastest in float32 (docs/startup.md)."""
 
@@ -344,11 +347,13 @@ class Simt(KernelVariant):
             if device.language == "opencl":
                 defines["LINKED"] = 1  # as under CUDA
         sharing = tuple(Integer(x, bits=32) for x in (whole, shared, sharers))
+        many = sharers > PARTS_READ * shared and not parameters.get("SOON")
+        of_parts = {"SHARES": 1, "PARTS_READ": PARTS_READ if many else 1}
 
         def launch(groups: int, items: int, *, shares: int, function: str = "", nbytes: int = 0) -> Launch:
             parts = Buffer("parts" if shares else "d")  # an argument must name some memory
             return Launch(
-                self.source({**defines, "SHARES": shares}, function=function),
+                self.source({**defines, **(of_parts if shares else {"SHARES": 0})}, function=function),
                 groups=(groups, 1, 1),
                 work_group=(items, 1, 1),
                 arguments=(*gemm_arguments(problem, prepared), parts, *sharing),

@@ -1324,6 +1324,13 @@ _OF_SIMT = (
     ),
     of_kernel(
         "leaves out the last part of a tile",
+        r"sharer <= end;",
+        "sharer < end;",
+        SIMT,
+        noticed_by="shared tiles",
+    ),
+    of_kernel(
+        "leaves out the last of many parts",
         r"sharer \+ x <= end\)",
         "sharer + x < end)",
         SIMT,

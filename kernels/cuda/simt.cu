@@ -827,15 +827,14 @@ void simt(GEMM_ARGUMENTS, wide_t *parts, int whole, int shared, int sharers)
 }
 
 #if SHARES
-#if SOON
-#define MANY_PARTS 1
+#if PARTS_READ > 1 // with all registers: else the compiler leaves four on their way
+#define COMBINERS SLICE_THREADS, 1
 #else
-#define MANY_PARTS 16
-#define FEW_PARTS 4
+#define COMBINERS SLICE_THREADS
 #endif
 
 // The parts of a shared tile, added up in their order: a block for each run of its threads. Tiles that a sharer had whole are done.
-extern "C" __global__ __launch_bounds__(SLICE_THREADS, 1)
+extern "C" __global__ __launch_bounds__(COMBINERS)
 void combine(GEMM_ARGUMENTS, const wide_t *parts, int whole, int shared, int sharers)
 {
     const int thread = (int)threadIdx.x;
@@ -850,7 +849,7 @@ void combine(GEMM_ARGUMENTS, const wide_t *parts, int whole, int shared, int sha
 
     wide_t sum = parts[PART(begin, 1, r, c, thread)];
     int sharer = begin + 1;
-    // All are read before one is added: one after the other, each would take as long as memory takes to answer.
+#if PARTS_READ > 1 // before one is added: one after the other, each would take as long as memory takes to answer
 #define ADD_PARTS(count, condition)                                                 \
     do {                                                                            \
         wide_t some[count];                                                         \
@@ -863,11 +862,18 @@ void combine(GEMM_ARGUMENTS, const wide_t *parts, int whole, int shared, int sha
                 sum = wide_sum(sum, some[x]);                                       \
         sharer += (count);                                                          \
     } while (0)
-    while (sharer + MANY_PARTS <= end + 1)
-        ADD_PARTS(MANY_PARTS, true);
-#if !SOON
+    while (sharer + PARTS_READ <= end + 1)
+        ADD_PARTS(PARTS_READ, true);
     while (sharer <= end)
-        ADD_PARTS(FEW_PARTS, sharer + x <= end);
+        ADD_PARTS(4, sharer + x <= end);
+#else
+#if SOON
+    #pragma unroll 1
+#else
+    #pragma unroll 4
+#endif
+    for (; sharer <= end; ++sharer)
+        sum = wide_sum(sum, parts[PART(sharer, 0, r, c, thread)]);
 #endif
     const tile_t tile = tile_of(whole + number, m, n);
     const int i = tile.row + row_of(thread, r);

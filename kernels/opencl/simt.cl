@@ -823,13 +823,6 @@ void simt(GEMM_ARGUMENTS, __global wide_t *parts, int whole, int shared, int sha
 }
 
 #if SHARES
-#if SOON
-#define MANY_PARTS 1
-#else
-#define MANY_PARTS 16
-#define FEW_PARTS 4
-#endif
-
 // The parts of a shared tile, added up in their order: a group for each run of its work-items. Tiles that a sharer had whole are done.
 __kernel __attribute__((reqd_work_group_size(SLICE_THREADS, 1, 1)))
 void combine(GEMM_ARGUMENTS, __global const wide_t *parts, int whole, int shared, int sharers)
@@ -846,7 +839,7 @@ void combine(GEMM_ARGUMENTS, __global const wide_t *parts, int whole, int shared
 
     wide_t sum = parts[PART(begin, 1, r, c, item)];
     int sharer = begin + 1;
-    // All are read before one is added: one after the other, each would take as long as memory takes to answer.
+#if PARTS_READ > 1 // before one is added: one after the other, each would take as long as memory takes to answer
 #define ADD_PARTS(count, condition)                                               \
     do {                                                                          \
         wide_t some[count];                                                       \
@@ -859,11 +852,18 @@ void combine(GEMM_ARGUMENTS, __global const wide_t *parts, int whole, int shared
                 sum = wide_sum(sum, some[x]);                                     \
         sharer += (count);                                                        \
     } while (0)
-    while (sharer + MANY_PARTS <= end + 1)
-        ADD_PARTS(MANY_PARTS, 1);
-#if !SOON
+    while (sharer + PARTS_READ <= end + 1)
+        ADD_PARTS(PARTS_READ, 1);
     while (sharer <= end)
-        ADD_PARTS(FEW_PARTS, sharer + x <= end);
+        ADD_PARTS(4, sharer + x <= end);
+#else
+#if SOON
+    #pragma unroll 1
+#else
+    #pragma unroll 4
+#endif
+    for (; sharer <= end; ++sharer)
+        sum = wide_sum(sum, parts[PART(sharer, 0, r, c, item)]);
 #endif
     const tile_t tile = tile_of(whole + number, m, n);
     const int i = tile.row + row_of(item, r);

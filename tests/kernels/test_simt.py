@@ -80,7 +80,9 @@ def check_many_sharers(backend: gp.Backend) -> None:
     """A tile of 40 groups, as on a device with so many units: 39 parts are added to the first, 16 and then 4 at once, and 3."""
     problem = problem_of(Sizes(11, 13, 40 * MIN_STEPS * BASE["simt"]["TSK"] - 5), "TN", "float32", alpha=2.0, beta=-1.0)
     larger = replace(backend.device, compute_units=40)
-    check_plan(backend, gp.plan(problem, larger, kernel="simt", params={**BASE["simt"], "SHARE": 1}))
+    plan = gp.plan(problem, larger, kernel="simt", params={**BASE["simt"], "SHARE": 1})
+    assert dict(plan.launches[-1].kernel.defines)["PARTS_READ"] == 16
+    check_plan(backend, plan)
 
 
 def test_shared_tiles_are_exact(backend: gp.Backend) -> None:

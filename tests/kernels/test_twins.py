@@ -100,11 +100,16 @@ APART: dict[str, tuple[str, list[str]]] = {
         ],
     ),
     "simt": (
-        "likewise",
+        "likewise; OpenCL C has no word for how many groups a unit is to have",
         [
             "+#if GIVEN",
             "+extern __shared__ __align__(16) acc_t tiles[];",
             "+#else",
+            "+#endif",
+            "+#if PARTS_READ > 1",
+            "+#define COMBINERS SLICE_THREADS, 1",
+            "+#else",
+            "+#define COMBINERS SLICE_THREADS",
             "+#endif",
         ],
     ),
