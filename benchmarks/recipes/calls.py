@@ -226,18 +226,20 @@ def workloads_called(files: Files) -> Table:
 
 
 def generated_called(files: Files) -> Table:
-    """docs/calls.md: products that stand in no file, of PyTorch's tensors."""
-    return _summarized(files, "h200/calls/generated-torch.json")
+    """docs/calls.md: products that stand in no file, of PyTorch's tensors, by the seeds that they are drawn from."""
+    names = [f"h200/calls/{file}-torch.json" for file in ("generated", "generated-other")]
+    return _side_by_side(files, "seed>", {str(files.document(name)["seed"]): name for name in names})
 
 
 def called_today(files: Files) -> Table:
     """docs/calls.md: published workloads, and products that stand in no file, of PyTorch's tensors on an H100."""
-    tables = {
-        name: _summarized(files, f"h100/calls/{file}-torch.json")
-        for name, file in (("published workloads", "workloads"), ("that stand in no file", "generated"))
-    }
-    rows = [[name, *row] for name, table in tables.items() for row in table.rows]
-    return Table(["products", "calls with `out`", "so many>", "geometric mean>", "least>"], rows)
+    each = {"published workloads": "workloads", "that stand in no file": "generated"}
+    return _side_by_side(files, "products", {name: f"h100/calls/{file}-torch.json" for name, file in each.items()})
+
+
+def _side_by_side(files: Files, what: str, names: Mapping[str, str]) -> Table:
+    rows = [[own, *row] for own, name in names.items() for row in _summarized(files, name).rows]
+    return Table([what, "calls with `out`", "so many>", "geometric mean>", "least>"], rows)
 
 
 def workloads_called_in_halves(files: Files) -> Table:

@@ -93,6 +93,32 @@ def across(files: Files) -> Table:
     return Table(["type", "m = n = k>", "ops", *head], rows)
 
 
+def many_parts(files: Files) -> Table:
+    """docs/simt.md: products with shared tiles before many parts were read at once, and with that for all tiles."""
+    before, after = (
+        {_shape(own): own for own in files.results(f"h200/run/gram-{when}.json")} for when in ("before", "after")
+    )
+    cublas = {_shape(own): own["baselines"]["cublas"]["seconds"] for own in files.results("h200/run/gram-cublas.json")
+              if own["backend"] == "cuda"}  # fmt: skip
+    rows = []
+    for shape, own in after.items():
+        backend, dtype, m, n, k, ops = shape
+        if own["launches"][-1]["function"] != "combine" or backend != "cuda":
+            continue
+        figures = []
+        for each in (shape, ("opencl", *shape[1:])):
+            earlier, later = (found[each]["seconds"]["median"] for found in (before, after))
+            figures += [f"{earlier * 1e6:.1f}", f"{later * 1e6:.1f}", hundredths(earlier / later)]
+        beside = cublas.get(shape)
+        rows.append([dtype, times(m, n, k), ops, *figures, f"{beside['median'] * 1e6:.1f}" if beside else EMPTY])
+    head = [f"{name}, {what}" for name in ("CUDA", "OpenCL") for what in ("before, µs>", "after, µs>", "gain>")]
+    return Table(["type", "m × n × k", "ops", *head, "cuBLAS, µs>"], rows)
+
+
+def _shape(own: Result) -> tuple[str, str, int, int, int, str]:
+    return own["backend"], own["dtype"], own["m"], own["n"], own["k"], own["trans_a"] + own["trans_b"]
+
+
 LAYOUTS = ("NN", "NT", "TN", "TT")
 
 SWEEPS = (
@@ -636,6 +662,7 @@ RECIPES: dict[str, Recipe] = {
     "workers beside predictions": workers_beside_predictions,
     "beside tuned CLBlast": beside_tuned_clblast,
     "operands across": across,
+    "many parts": many_parts,
     "packed without AVX-512": without_avx512,
     "regrets": regrets,
     "tilings of complex128": tilings_of_complex128,

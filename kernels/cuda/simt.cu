@@ -848,7 +848,6 @@ void combine(GEMM_ARGUMENTS, const wide_t *parts, int whole, int shared, int sha
         return;
 
     wide_t sum = parts[PART(begin, 1, r, c, thread)];
-    int sharer = begin + 1;
 #if PARTS_READ > 1 // before one is added: one after the other, each would take as long as memory takes to answer
 #define ADD_PARTS(count, condition)                                                 \
     do {                                                                            \
@@ -862,6 +861,7 @@ void combine(GEMM_ARGUMENTS, const wide_t *parts, int whole, int shared, int sha
                 sum = wide_sum(sum, some[x]);                                       \
         sharer += (count);                                                          \
     } while (0)
+    int sharer = begin + 1;
     while (sharer + PARTS_READ <= end + 1)
         ADD_PARTS(PARTS_READ, true);
     while (sharer <= end)
@@ -872,7 +872,7 @@ void combine(GEMM_ARGUMENTS, const wide_t *parts, int whole, int shared, int sha
 #else
     #pragma unroll 4
 #endif
-    for (; sharer <= end; ++sharer)
+    for (int sharer = begin + 1; sharer <= end; ++sharer)
         sum = wide_sum(sum, parts[PART(sharer, 0, r, c, thread)]);
 #endif
     const tile_t tile = tile_of(whole + number, m, n);

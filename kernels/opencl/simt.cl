@@ -838,7 +838,6 @@ void combine(GEMM_ARGUMENTS, __global const wide_t *parts, int whole, int shared
         return;
 
     wide_t sum = parts[PART(begin, 1, r, c, item)];
-    int sharer = begin + 1;
 #if PARTS_READ > 1 // before one is added: one after the other, each would take as long as memory takes to answer
 #define ADD_PARTS(count, condition)                                               \
     do {                                                                          \
@@ -852,6 +851,7 @@ void combine(GEMM_ARGUMENTS, __global const wide_t *parts, int whole, int shared
                 sum = wide_sum(sum, some[x]);                                     \
         sharer += (count);                                                        \
     } while (0)
+    int sharer = begin + 1;
     while (sharer + PARTS_READ <= end + 1)
         ADD_PARTS(PARTS_READ, 1);
     while (sharer <= end)
@@ -862,7 +862,7 @@ void combine(GEMM_ARGUMENTS, __global const wide_t *parts, int whole, int shared
 #else
     #pragma unroll 4
 #endif
-    for (; sharer <= end; ++sharer)
+    for (int sharer = begin + 1; sharer <= end; ++sharer)
         sum = wide_sum(sum, parts[PART(sharer, 0, r, c, item)]);
 #endif
     const tile_t tile = tile_of(whole + number, m, n);
