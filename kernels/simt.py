@@ -33,7 +33,9 @@ WAVE = 64
 """Work-items of what multiplies with AMD's matrix cores."""
 
 PARTS_READ = 16
-"""Of a shared tile, at once, where it has more of them. That takes registers, which fewer work-items then have."""
+"""Parts of a shared tile that are read at once, where a tile has more than so many. It takes registers, so that fewer
+work-items add up at one time: tiles of eight parts were slower by it (docs/simt.md).
+"""
 
 SUMS_SOON_COMPILED = 64
 """Of a work-item: half as many as those of the tiles that are fastest in float32 (docs/startup.md)."""

@@ -23,9 +23,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
-@pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
-    """Refuses what is no number of GPUs."""
+    """Raises UsageError where --gpus is below 1."""
     gpus = config.getoption("--gpus")
     if gpus is not None and gpus < 1:
         raise pytest.UsageError(f"--gpus must be 1 or more; got {gpus}")
@@ -33,8 +32,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(optionalhook=True)  # of pytest-xdist
 def pytest_xdist_setupnodes(config: pytest.Config, specs: Sequence[Any]) -> None:
-    """Leaves each worker its own as it starts: plugins of other packages ask CUDA for devices while pytest loads them, as Zarr
-    does, which imports CuPy.
+    """Leaves each worker one GPU before it starts. Later is too late: while pytest loads plugins, that of Zarr imports CuPy,
+    which asks CUDA for devices.
     """
     if gpus := config.getoption("--gpus"):
         for number, spec in enumerate(specs):

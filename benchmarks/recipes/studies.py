@@ -98,8 +98,7 @@ def many_parts(files: Files) -> Table:
     before, after = (
         {_shape(own): own for own in files.results(f"h200/run/gram-{when}.json")} for when in ("before", "after")
     )
-    cublas = {_shape(own): own["baselines"]["cublas"]["seconds"] for own in files.results("h200/run/gram-cublas.json")
-              if own["backend"] == "cuda"}  # fmt: skip
+    beside = {_shape(own): own for own in files.results("h200/run/gram-cublas.json")}
     rows = []
     for shape, own in after.items():
         backend, dtype, m, n, k, ops = shape
@@ -109,10 +108,10 @@ def many_parts(files: Files) -> Table:
         for each in (shape, ("opencl", *shape[1:])):
             earlier, later = (found[each]["seconds"]["median"] for found in (before, after))
             figures += [f"{earlier * 1e6:.1f}", f"{later * 1e6:.1f}", hundredths(earlier / later)]
-        beside = cublas.get(shape)
-        rows.append([dtype, times(m, n, k), ops, *figures, f"{beside['median'] * 1e6:.1f}" if beside else EMPTY])
+        speed = hundredths(ratio(beside[shape], "cublas")) if shape in beside else EMPTY
+        rows.append([dtype, times(m, n, k), ops, *figures, speed])
     head = [f"{name}, {what}" for name in ("CUDA", "OpenCL") for what in ("before, µs>", "after, µs>", "gain>")]
-    return Table(["type", "m × n × k", "ops", *head, "cuBLAS, µs>"], rows)
+    return Table(["type", "m × n × k", "ops", *head, "CUDA, × cuBLAS>"], rows)
 
 
 def _shape(own: Result) -> tuple[str, str, int, int, int, str]:

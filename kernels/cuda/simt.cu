@@ -827,7 +827,7 @@ void simt(GEMM_ARGUMENTS, wide_t *parts, int whole, int shared, int sharers)
 }
 
 #if SHARES
-#if PARTS_READ > 1 // with all registers: else the compiler leaves four on their way
+#if PARTS_READ > 1 // one group may have all registers of a unit: else the compiler reads four parts at once, to save some
 #define COMBINERS SLICE_THREADS, 1
 #else
 #define COMBINERS SLICE_THREADS
@@ -848,7 +848,7 @@ void combine(GEMM_ARGUMENTS, const wide_t *parts, int whole, int shared, int sha
         return;
 
     wide_t sum = parts[PART(begin, 1, r, c, thread)];
-#if PARTS_READ > 1 // before one is added: one after the other, each would take as long as memory takes to answer
+#if PARTS_READ > 1 // are read before one is added: else each waits for the read before it
 #define ADD_PARTS(count, condition)                                                 \
     do {                                                                            \
         wide_t some[count];                                                         \

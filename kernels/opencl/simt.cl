@@ -838,7 +838,7 @@ void combine(GEMM_ARGUMENTS, __global const wide_t *parts, int whole, int shared
         return;
 
     wide_t sum = parts[PART(begin, 1, r, c, item)];
-#if PARTS_READ > 1 // before one is added: one after the other, each would take as long as memory takes to answer
+#if PARTS_READ > 1 // are read before one is added: else each waits for the read before it
 #define ADD_PARTS(count, condition)                                               \
     do {                                                                          \
         wide_t some[count];                                                       \

@@ -367,6 +367,17 @@ def test_what_is_launched_meanwhile_writes_the_same_bits(
     np.testing.assert_array_equal(run_plan(backend, meanwhile, values), run_plan(backend, own, values))
 
 
+def test_parts_that_are_read_at_once_are_added_in_the_order_of_single_ones(backend: gp.Backend) -> None:
+    """Random reals, whose sums are rounded, in a tile of 40 groups: the launches meanwhile read one part after the other."""
+    problem = problem_of(Sizes(61, 67, 40 * MIN_STEPS * MANY_SUMS["TSK"]), "TN", "float32")
+    own = gp.plan(problem, replace(backend.device, compute_units=40), kernel="simt", params=MANY_SUMS)
+    meanwhile = replace(own, launches=own.meanwhile)
+    assert [dict(plan.launches[-1].kernel.defines)["PARTS_READ"] for plan in (own, meanwhile)] == [16, 1]
+    rng = np.random.default_rng(6)
+    values = {x: rng.standard_normal((1, *problem.stored_shape(x)), np.float32) for x in read_by(problem)}
+    np.testing.assert_array_equal(run_plan(backend, meanwhile, values), run_plan(backend, own, values))
+
+
 def test_loops_that_are_not_written_out_are_those_of_launches_for_the_time_being_alone() -> None:
     plan = gp.plan(problem_of(Sizes(129, 120, 85), "NN", "float32"), GPU, kernel="simt", params=MANY_SUMS)
     assert all(dict(launch.kernel.defines)["SOON"] == 1 for launch in plan.meanwhile)

@@ -141,12 +141,10 @@ def gathered(
                     if _state.came is not None:  # it was raised where exceptions are lost, such as in a finalizer
                         break
             _state.held = True
-        except KeyboardInterrupt as interrupt:
-            result.interrupt = interrupt
-        except Exception:
-            if _state.came is None:
+        except (KeyboardInterrupt, Exception) as error:
+            result.interrupt = _interrupt(error)
+            if result.interrupt is None:
                 raise
-            log.debug("on the way out of an interruption", exc_info=True)
         result.interrupt = result.interrupt or _state.came
         with _state.telling:
             yield result
@@ -158,8 +156,7 @@ def gathered(
 
 @contextmanager
 def telling(tell: Callable[[], object]) -> Iterator[None]:
-    """Has what there is told where a signal ends the block: behind it, or by another thread where the main one does not come
-    back from a driver, or from ending processes, in time.
+    """Calls a function where a signal ends the block; from another thread where the main one does not leave it in time.
 
     Raises:
         KeyboardInterrupt: a signal has come in the block.
@@ -167,16 +164,24 @@ def telling(tell: Callable[[], object]) -> Iterator[None]:
     _state.last_resort = tell
     try:
         yield
-    except (KeyboardInterrupt, Exception) as ended:
-        interrupt = _state.came if isinstance(ended, Exception) else ended
+    except (KeyboardInterrupt, Exception) as error:
+        interrupt = _interrupt(error)
         if interrupt is None:
             raise
-        log.debug("on the way out of an interruption", exc_info=True)
         with _state.telling:
             tell()
         raise interrupt from None
     finally:
         _state.last_resort = None
+
+
+def _interrupt(error: BaseException) -> KeyboardInterrupt | None:
+    """The signal that ended a block, whatever else was raised on the way out; None where no signal has come."""
+    if isinstance(error, KeyboardInterrupt):
+        return error
+    if _state.came is not None:
+        log.debug("on the way out of an interruption", exc_info=error)
+    return _state.came
 
 
 def _end_in_time(told: int) -> None:

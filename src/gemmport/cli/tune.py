@@ -108,16 +108,15 @@ def tune(
             files.write_text(trials, tuner.trials())
 
         def tell_what_is_kept() -> None:
-            keep()
+            """Writes, too: where another thread calls this, the process ends without leaving the block."""
             streams.echo(f"{tuner.tried} candidates are kept in {tuner.journal}; the same command goes on", err=True)
+            keep()
 
         try:
             with termination.telling(tell_what_is_kept), _progress(target) as tell:
                 report = tuner.run(tell)
-        except Exception:
+        finally:
             keep()
-            raise
-        keep()
     _write(report, output, trials, to_folder=install)
     return 0
 
