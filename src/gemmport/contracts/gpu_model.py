@@ -78,6 +78,8 @@ FITTED = {
     "launch_clocks": "of each launch",
     "pass_bytes_per_clock": "of a unit, of an operand that is transposed beforehand, read and written",
     "wait_clocks": "of sharers for the whole tiles before them, the last of which not all units finish at one time",
+    "in_step": "waves of two groups with a warp for each scheduler that end together, so that tiles of the last wave come to "
+    "units in pairs; in more waves than these the two drift apart",
 }
 """What a device's model may state for this one, with its meaning; `Constants` has them."""
 
@@ -120,6 +122,7 @@ class Constants:
     launch_clocks: float
     pass_bytes_per_clock: float
     wait_clocks: float
+    in_step: float
 
     @classmethod
     def of(cls, device: DeviceInfo, model: DeviceModel) -> Constants:
@@ -162,6 +165,7 @@ class Constants:
             "launch_clocks": model.launch * hertz,
             "pass_bytes_per_clock": copied,
             "wait_clocks": 3 * latency,
+            "in_step": 0.0,
         }
         stated, types = model.constants("simt"), ("float32", "float64")
         return cls(
@@ -275,11 +279,12 @@ def phases(problem: GemmProblem, constants: Constants, tiling: Tiling) -> list[P
 
     # All units hold as many groups as they can, but in the last wave, which is as long as that of the fullest unit.
     waves, rest = divmod(whole, tiling.resident * units)
+    fullest = tiling.resident if _in_step(waves, constants, tiling) else ceil_div(rest, units)
     found = [_launch(constants.launch_clocks)]
     if waves:
         found.append(_whole_wave(problem, constants, tiling, copied, waves, tiling.resident, steps))
     if rest:
-        found.append(_whole_wave(problem, constants, tiling, copied, 1, ceil_div(rest, units), steps))
+        found.append(_whole_wave(problem, constants, tiling, copied, 1, fullest, steps))
     if shared:
         part = ceil_div(shared * steps, sharers)
         parts = 2 if sharers % shared else 1  # of different tiles, of most sharers
@@ -291,6 +296,12 @@ def phases(problem: GemmProblem, constants: Constants, tiling: Tiling) -> list[P
         if whole:
             found.append(_launch(constants.launch_clocks + constants.wait_clocks))
     return found
+
+
+def _in_step(waves: int, constants: Constants, tiling: Tiling) -> bool:
+    """Whether so many waves leave units with two places at one time: two groups, of which none has a second warp for a scheduler."""
+    pair = tiling.resident == 2 and _items(tiling) * tiling.slices <= constants.schedulers * WARP
+    return pair and not tiling.matrix and 0 < waves <= constants.in_step
 
 
 def _launch(clocks: float) -> Phase:
@@ -345,7 +356,7 @@ def _loop(
     others: Mapping[str, float], beside: float = 0.0,
 ) -> Phase:  # fmt: skip
     """One unit with so many steps of so many groups at once, and with what it does beside them."""
-    items = tiling.rows * tiling.columns // (tiling.item_rows * tiling.item_columns)  # of a slice
+    items = _items(tiling)
     products = items * tiling.item_rows * tiling.item_columns * tiling.depth * _products(problem)
     at_once, terms = (MATRIX_PRODUCTS, MATRIX_TERMS) if tiling.matrix else (1, 1)
     # What a work-item reads of local memory for a step, one after the other.
@@ -376,6 +387,11 @@ def _loop(
         stores=beside,
         others=others,
     )
+
+
+def _items(tiling: Tiling) -> int:
+    """Work-items of a slice."""
+    return tiling.rows * tiling.columns // (tiling.item_rows * tiling.item_columns)
 
 
 def _ends(problem: GemmProblem, constants: Constants, tiling: Tiling, copied: _Copied, groups: int) -> float:
