@@ -292,7 +292,11 @@ def considered(
     fitted = [values for tiling in tilings if (values := fit(simt, tiling, problem, device, own))]
     if not fitted and (values := fit(simt, SMALLEST, problem, device, {**own, "most_registers": math.inf})):
         fitted = [values]
-    choices = [{**values, "SHARE": share, "ACROSS": 0} for values in fitted for share in (0, int(values["GROUPS"]))]
+    choices = [
+        {**values, "SHARE": share, "ACROSS": 0}
+        for values in fitted
+        for share in ((values["SHARE"],) if "SHARE" in values else (0, values["GROUPS"]))
+    ]
     expected = [(clocks(problem, constants, tiling_of(choice, problem)), choice) for choice in choices]
     turned, made = across(problem)
     measured = 0 < own["across_terms"] <= problem.effective_k

@@ -16,6 +16,6 @@ def model_of(device: DeviceInfo) -> DeviceModel:
 HOPPER = model_of(DEVICES["NVIDIA sm_90 under CUDA"])
 """That of the chip on which `simt`'s numbers were fitted."""
 
-TILINGS, MATRIX_TILINGS = ([{name: int(value) for name, value in each.items()} for each in HOPPER.tilings[key]]
-                           for key in ("simt", "simt.mma"))  # fmt: skip
-"""Those among which `simt` chooses there."""
+TILINGS, MATRIX_TILINGS = ([{name: int(value) for name, value in each.items()} for key in keys for each in HOPPER.tilings[key]]
+                           for keys in (("simt", "simt.float32"), ("simt.mma",)))  # fmt: skip
+"""Those among which `simt` chooses there, in float32 and by the matrix unit."""

@@ -299,7 +299,7 @@ def phases(problem: GemmProblem, constants: Constants, tiling: Tiling) -> list[P
 
 
 def _in_step(waves: int, constants: Constants, tiling: Tiling) -> bool:
-    """Whether so many waves leave units with two places at one time: two groups, of which none has a second warp for a scheduler."""
+    """Whether units have two places at one time behind so many waves: of two groups, none has a second warp for a scheduler."""
     pair = tiling.resident == 2 and _items(tiling) * tiling.slices <= constants.schedulers * WARP
     return pair and not tiling.matrix and 0 < waves <= constants.in_step
 
