@@ -690,6 +690,26 @@ def test_two_groups_in_step_leave_their_places_to_two() -> None:
     assert [last(replace(pair, **other), 1) for other in others] == [1] * len(others)
 
 
+def test_a_loop_with_more_conditions_than_registers_is_not_in_order() -> None:
+    """As the machine code of an H200 is where a product has fewer rows or columns than a tile."""
+    large = Tiling(rows=128, columns=256, depth=8, item_rows=8, item_columns=16, resident=1, stages=3, in_order=True)
+    small = replace(large, rows=64, columns=128, item_columns=8)
+
+    def in_order(tiling: Tiling, m: int, n: int, trans_b: str = "N") -> bool:
+        problem = gp.GemmProblem.create(m, n, 3067, trans_b=trans_b)
+        with_order, without = (
+            phases(problem, CONSTANTS, replace(tiling, in_order=each))[1].multiply_adds for each in (True, False)
+        )
+        return with_order < without
+
+    assert not in_order(large, 2039, 251)  # 4 conditions for A and 8 for B
+    assert not in_order(large, 2048, 252, "T")  # 8 for B
+    assert in_order(large, 100, 2048, "T")  # 4 for A, and none for B, of which all columns are there
+    assert in_order(large, 2048, 252)  # runs of B
+    assert in_order(large, 2039, 257)  # no tile is wider
+    assert in_order(small, 2039, 101)  # registers enough
+
+
 @pytest.mark.parametrize("tiling", TILINGS, ids=str)
 def test_reading_c_takes_time_for_every_few_of_its_runs(tiling: dict[str, int]) -> None:
     """A work-item reads some runs of C, waits for them, and reads on."""

@@ -40,6 +40,9 @@ NEIGHBOURS = 8
 FEW_SUMS = 64
 """Of a work-item: with so many, a unit's registers hold 16 warps."""
 
+CONDITIONS = 7
+"""Of a work-item, for which there are registers on NVIDIA's GPUs: P0 to P6."""
+
 MIN_STEPS = 4
 """Steps along k that a sharer has at least: fewer are not worth the parts that are added up after them."""
 
@@ -327,8 +330,9 @@ class _Copied:
         copies = tiling.depth * sum(
             lines * (size / WORD_BYTES) ** 0.5 if singly else lines * size / RUN_BYTES for lines, singly in operands
         )
-        few = problem.m < tiling.rows or problem.n < tiling.columns
-        piecemeal = few and any(problem.alignment(operand) % RUN_BYTES for operand in ("a", "b", "d"))
+        piecemeal = _narrower(problem, tiling) and any(
+            problem.alignment(operand) % RUN_BYTES for operand in ("a", "b", "d")
+        )
         return cls(instructions, copies * constants.copy_clocks * (constants.piecemeal if piecemeal else 1.0))
 
 
@@ -365,7 +369,7 @@ def _loop(
     rows_shared, columns_shared = (2, 1) if tiling.exchanged else (1, 2 if tiling.matrix else 1)
     read = tiling.item_rows / rows_shared + tiling.item_columns / columns_shared
     reads = items * read * tiling.depth / terms * problem.dtype.itemsize / RUN_BYTES
-    multiplied = products / at_once * (1.0 if tiling.in_order else constants.ports_issue)
+    multiplied = products / at_once * (1.0 if _keeps_order(problem, tiling) else constants.ports_issue)
     overhead = constants.copy_issue * copied.instructions + constants.step_issue * items * tiling.slices
     computed = products / (constants.matrix_lanes if tiling.matrix else constants.lanes)[_part(problem)]
     if tiling.matrix:
@@ -387,6 +391,22 @@ def _loop(
         stores=beside,
         others=others,
     )
+
+
+def _narrower(problem: GemmProblem, tiling: Tiling) -> bool:
+    """Whether a product has fewer rows or columns than a tile."""
+    return problem.m < tiling.rows or problem.n < tiling.columns
+
+
+def _keeps_order(problem: GemmProblem, tiling: Tiling) -> bool:
+    """Whether the loop comes in the order that is made for the register file's ports. That of work-items with many sums does
+    not where their copies have more conditions than there are registers for them, and these are packed.
+    """
+    if not tiling.in_order or not _narrower(problem, tiling) or tiling.item_rows * tiling.item_columns <= FEW_SUMS:
+        return tiling.in_order
+    extents = zip(_operands(problem, tiling), (problem.m, problem.n), strict=True)
+    conditions = tiling.depth * sum(lines for (lines, singly), extent in extents if singly and extent % lines)
+    return conditions <= CONDITIONS * _items(tiling) * tiling.slices
 
 
 def _items(tiling: Tiling) -> int:
