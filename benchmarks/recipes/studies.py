@@ -118,6 +118,44 @@ def _shape(own: Result) -> tuple[str, str, int, int, int, str]:
     return own["backend"], own["dtype"], own["m"], own["n"], own["k"], own["trans_a"] + own["trans_b"]
 
 
+IN_STEP = (
+    {"TSK": 8, "GROUPS": 2, "PORTS": 0},
+    {"TSK": 8, "GROUPS": 3, "PORTS": 0},
+    {"TSK": 16, "GROUPS": 3, "PORTS": 1},
+)
+"""Tilings of 128 × 96 that a table has side by side, none shared."""
+
+
+def in_step(files: Files) -> Table:
+    """docs/simt.md: two groups of 128 × 96 to a multiprocessor, and three, and what was chosen beside cuBLAS."""
+    chosen = {_shape(own): own for own in files.results("h200/run/in-step.json")}
+    rows = []
+    for swept in read_sweep(files.path("h200/sweep/in-step-float32.jsonl")).swept:
+        problem = swept.workload.problem
+        shape = (problem.dtype.name, problem.m, problem.n, problem.k, problem.trans_a + problem.trans_b)
+        own = chosen[("cuda", *shape)]
+        if own["parameters"]["SHARE"]["value"]:
+            continue
+        cells = []
+        for stated in IN_STEP:
+            wanted = {"TSM": 128, "TSN": 96, "SHARE": 0, "ACROSS": 0, **stated}
+            seconds = [each.seconds for each in swept.timed if wanted.items() <= each.parameters.items()]
+            cells.append(f"{seconds[0] * 1e6:.1f}")
+        microseconds = [f"{chosen[(name, *shape)]['seconds']['median'] * 1e6:.1f}" for name in ("cuda", "opencl")]
+        rows.append(
+            [times(*shape[1:4]), shape[4], *cells, microseconds[0], hundredths(ratio(own, "cublas")), microseconds[1]]
+        )
+    head = [
+        "two groups, µs>",
+        "three, µs>",
+        "three, 16 terms, in order, µs>",
+        "chosen, µs>",
+        "× cuBLAS>",
+        "OpenCL, µs>",
+    ]
+    return Table(["m × n × k", "ops", *head], rows)
+
+
 LAYOUTS = ("NN", "NT", "TN", "TT")
 
 SWEEPS = (
@@ -134,7 +172,8 @@ def regrets(files: Files) -> Table:
     def judged(name: str) -> tuple[Choice, ...]:
         return judge(read_sweep(files.path(f"h200/sweep/{name}.jsonl")), configuration).choices
 
-    again = {choice.workload.problem: choice for dtype in TYPES for choice in judged(f"across-{dtype}")}
+    newer = ("across-float32", "across-float64", "in-step-float32")
+    again = {choice.workload.problem: choice for name in newer for choice in judged(name)}
     rows = []
     for words, name, ending in SWEEPS:
         choices = judged(name)
@@ -661,6 +700,7 @@ RECIPES: dict[str, Recipe] = {
     "workers beside predictions": workers_beside_predictions,
     "beside tuned CLBlast": beside_tuned_clblast,
     "operands across": across,
+    "groups in step": in_step,
     "many parts": many_parts,
     "packed without AVX-512": without_avx512,
     "regrets": regrets,

@@ -57,17 +57,20 @@ def test_the_planners_choice_is_the_first_and_nothing_is_tried_twice():
     assert [(plan.variant, plan.values) for plan in found] == [(own.variant, own.values), ("naive", {"TS": 8})]
 
 
-@pytest.mark.parametrize(("sizes", "ways", "across"), [((512, 512, 512), 2, 1), ((16, 16, 16), 1, 0)])
-def test_all_that_a_model_considers_is_tried_and_the_same_launches_once(sizes, ways, across):
+@pytest.mark.parametrize(("sizes", "shared", "across"), [((512, 512, 512), True, 1), ((16, 16, 16), False, 0)])
+def test_all_that_a_model_considers_is_tried_and_the_same_launches_once(sizes, shared, across):
     problem, device = GemmProblem.create(*sizes), DEVICES["NVIDIA sm_90 under CUDA"]
     found = script.plans(problem, device, {"simt": []})
     assert found[0] == gp.plan(problem, device)
     each = kernels.variant("simt").considered(problem, device, HOPPER)
     considered = [gp.plan(problem, device, kernel="simt", params=parameters) for parameters in each]
     assert considered[0].values == found[0].values
-    assert len(considered) == 2 * len(TILINGS) + across  # the best of them with operands across, too, of enough terms
+    both = sum("SHARE" not in tiling for tiling in TILINGS)  # ways: shared and not
+    assert (
+        len(considered) == len(TILINGS) + both + across
+    )  # the best of them with operands across, too, of enough terms
     launches = {plan.launches for plan in considered}  # the same ones where too few steps are there to be shared
-    assert len(found) == len(launches) == ways * len(TILINGS) + across
+    assert len(found) == len(launches) == len(TILINGS) + shared * both + across
     assert {plan.launches for plan in found} == launches
 
 
