@@ -277,7 +277,7 @@ def _warp_tile(rows: int, columns: int, item_rows: int, item_columns: int) -> tu
 def considered(
     simt: KernelVariant, problem: GemmProblem, device: DeviceInfo, model: DeviceModel
 ) -> list[tuple[float, Parameters]]:
-    """The tilings that fit, shared or not, and the best of them with operands across, with the clocks that
+    """The tilings that fit, shared or not, or as they state, and the best of them with operands across, with the clocks that
     `gemmport.contracts.gpu_model` expects of them, in this order; empty where none fits.
     """
     constants, own = Constants.of(device, model), _own(device, model)

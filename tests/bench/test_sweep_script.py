@@ -65,7 +65,7 @@ def test_all_that_a_model_considers_is_tried_and_the_same_launches_once(sizes, s
     each = kernels.variant("simt").considered(problem, device, HOPPER)
     considered = [gp.plan(problem, device, kernel="simt", params=parameters) for parameters in each]
     assert considered[0].values == found[0].values
-    both = sum("SHARE" not in tiling for tiling in TILINGS)  # ways: shared and not
+    both = sum("SHARE" not in tiling for tiling in TILINGS)  # are there twice: shared and not
     assert (
         len(considered) == len(TILINGS) + both + across
     )  # the best of them with operands across, too, of enough terms

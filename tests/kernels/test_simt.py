@@ -676,26 +676,29 @@ def test_work_items_of_many_sums_store_late_where_steps_are_few() -> None:
 
 
 def test_two_groups_in_step_leave_their_places_to_two() -> None:
-    """Each with a warp for every scheduler: in few waves, one tile more takes a wave; else, what it takes alone."""
+    """Each with a warp for every scheduler: in few waves, two tiles more take a wave; else, what one takes alone."""
     pair = Tiling(rows=128, columns=128, depth=8, item_rows=16, item_columns=8, resident=2, stages=4)
 
-    def last(tiling: Tiling, waves: int) -> int:
+    def last(tiling: Tiling, waves: int, more: int = 2) -> int:
         """Groups on the fullest unit of the last wave."""
-        tiles = tiling.resident * CONSTANTS.units * waves + 1
+        tiles = tiling.resident * CONSTANTS.units * waves + more
         return phases(gp.GemmProblem.create(tiling.rows * tiles, tiling.columns, 512), CONSTANTS, tiling)[-1].groups
 
     few = int(CONSTANTS.in_step)
     assert [last(pair, waves) for waves in (1, few, few + 1)] == [2, 2, 1]
+    assert last(pair, 1, more=1) == 1
     others = {"item_rows": 8}, {"slices": 2}, {"matrix": True}, {"resident": 3}
     assert [last(replace(pair, **other), 1) for other in others] == [1] * len(others)
 
 
-def test_a_loop_with_more_conditions_than_registers_is_not_in_order() -> None:
-    """As the machine code of an H200 is where a product has fewer rows or columns than a tile."""
-    large = Tiling(rows=128, columns=256, depth=8, item_rows=8, item_columns=16, resident=1, stages=3, in_order=True)
-    small = replace(large, rows=64, columns=128, item_columns=8)
+def test_loops_with_more_conditions_than_registers_are_not_in_order() -> None:
+    """Where a product has fewer rows or columns than a tile, most loops of shared tiles were left as they were compiled for an
+    H200, and those of three groups.
+    """
+    large = Tiling(rows=128, columns=256, depth=8, item_rows=8, item_columns=16, resident=1, stages=3, share=1)
 
     def in_order(tiling: Tiling, m: int, n: int, trans_b: str = "N") -> bool:
+        """Whether the order makes a difference to the loop that is told first."""
         problem = gp.GemmProblem.create(m, n, 3067, trans_b=trans_b)
         with_order, without = (
             phases(problem, CONSTANTS, replace(tiling, in_order=each))[1].multiply_adds for each in (True, False)
@@ -707,7 +710,9 @@ def test_a_loop_with_more_conditions_than_registers_is_not_in_order() -> None:
     assert in_order(large, 100, 2048, "T")  # 4 for A, and none for B, of which all columns are there
     assert in_order(large, 2048, 252)  # runs of B
     assert in_order(large, 2039, 257)  # no tile is wider
-    assert in_order(small, 2039, 101)  # registers enough
+    assert in_order(replace(large, share=0), 2039, 251)
+    assert not in_order(replace(large, share=0, resident=3), 2039, 251)
+    assert in_order(replace(large, rows=64, columns=128, item_columns=8), 2039, 101)  # fewer sums
 
 
 @pytest.mark.parametrize("tiling", TILINGS, ids=str)

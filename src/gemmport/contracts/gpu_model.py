@@ -82,7 +82,7 @@ FITTED = {
     "pass_bytes_per_clock": "of a unit, of an operand that is transposed beforehand, read and written",
     "wait_clocks": "of sharers for the whole tiles before them, the last of which not all units finish at one time",
     "in_step": "waves of two groups with a warp for each scheduler that end together, so that tiles of the last wave come to "
-    "units in pairs; in more waves than these the two drift apart",
+    "units in pairs; behind more waves than these the two have drifted apart; 0: never",
 }
 """What a device's model may state for this one, with its meaning; `Constants` has them."""
 
@@ -282,7 +282,7 @@ def phases(problem: GemmProblem, constants: Constants, tiling: Tiling) -> list[P
 
     # All units hold as many groups as they can, but in the last wave, which is as long as that of the fullest unit.
     waves, rest = divmod(whole, tiling.resident * units)
-    fullest = tiling.resident if _in_step(waves, constants, tiling) else ceil_div(rest, units)
+    fullest = min(tiling.resident, rest) if _in_step(waves, constants, tiling) else ceil_div(rest, units)
     found = [_launch(constants.launch_clocks)]
     if waves:
         found.append(_whole_wave(problem, constants, tiling, copied, waves, tiling.resident, steps))
@@ -295,14 +295,17 @@ def phases(problem: GemmProblem, constants: Constants, tiling: Tiling) -> list[P
         moved = (sharers * parts + shared) * tiling.rows * tiling.columns * problem.dtype.itemsize
         added = sharers / shared * constants.part_clocks + moved / (constants.store_bytes_per_clock * units)
         others = {"latency": parts * _ends(problem, constants, tiling, copied, groups), "parts": added}
-        found += [_loop(problem, constants, tiling, copied, 1, groups, part, others), _launch(constants.launch_clocks)]
+        loop = _loop(problem, constants, tiling, copied, 1, groups, part, others, shared=True)
+        found += [loop, _launch(constants.launch_clocks)]
         if whole:
             found.append(_launch(constants.launch_clocks + constants.wait_clocks))
     return found
 
 
 def _in_step(waves: int, constants: Constants, tiling: Tiling) -> bool:
-    """Whether units have two places at one time behind so many waves: of two groups, none has a second warp for a scheduler."""
+    """Whether units have two places at one time behind so many waves: of two groups, neither has more than a warp for each
+    scheduler, nor do they multiply by the matrix unit.
+    """
     pair = tiling.resident == 2 and _items(tiling) * tiling.slices <= constants.schedulers * WARP
     return pair and not tiling.matrix and 0 < waves <= constants.in_step
 
@@ -357,7 +360,7 @@ def _whole_wave(
 
 def _loop(
     problem: GemmProblem, constants: Constants, tiling: Tiling, copied: _Copied, waves: int, groups: int, steps: int,
-    others: Mapping[str, float], beside: float = 0.0,
+    others: Mapping[str, float], beside: float = 0.0, *, shared: bool = False,
 ) -> Phase:  # fmt: skip
     """One unit with so many steps of so many groups at once, and with what it does beside them."""
     items = _items(tiling)
@@ -369,7 +372,7 @@ def _loop(
     rows_shared, columns_shared = (2, 1) if tiling.exchanged else (1, 2 if tiling.matrix else 1)
     read = tiling.item_rows / rows_shared + tiling.item_columns / columns_shared
     reads = items * read * tiling.depth / terms * problem.dtype.itemsize / RUN_BYTES
-    multiplied = products / at_once * (1.0 if _keeps_order(problem, tiling) else constants.ports_issue)
+    multiplied = products / at_once * (1.0 if _keeps_order(problem, tiling, shared) else constants.ports_issue)
     overhead = constants.copy_issue * copied.instructions + constants.step_issue * items * tiling.slices
     computed = products / (constants.matrix_lanes if tiling.matrix else constants.lanes)[_part(problem)]
     if tiling.matrix:
@@ -394,15 +397,17 @@ def _loop(
 
 
 def _narrower(problem: GemmProblem, tiling: Tiling) -> bool:
-    """Whether a product has fewer rows or columns than a tile."""
+    """Whether a product has fewer rows or columns than a tile, so that each copy asks whether its line is there."""
     return problem.m < tiling.rows or problem.n < tiling.columns
 
 
-def _keeps_order(problem: GemmProblem, tiling: Tiling) -> bool:
-    """Whether the loop comes in the order that is made for the register file's ports. That of work-items with many sums does
-    not where their copies have more conditions than there are registers for them, and these are packed.
+def _keeps_order(problem: GemmProblem, tiling: Tiling, shared: bool) -> bool:
+    """Whether the loop comes in the order that is made for the register file's ports. Where work-items with many sums have more
+    conditions for their copies than there are registers for them, most loops of shared tiles stay as they were compiled, and
+    those of three groups, whose work-items spill; most others do not (docs/simt.md).
     """
-    if not tiling.in_order or not _narrower(problem, tiling) or tiling.item_rows * tiling.item_columns <= FEW_SUMS:
+    has_room = tiling.item_rows * tiling.item_columns <= FEW_SUMS or not (shared or tiling.resident > 2)
+    if not tiling.in_order or has_room or not _narrower(problem, tiling):
         return tiling.in_order
     extents = zip(_operands(problem, tiling), (problem.m, problem.n), strict=True)
     conditions = tiling.depth * sum(lines for (lines, singly), extent in extents if singly and extent % lines)
