@@ -227,7 +227,7 @@ def workloads_called(files: Files) -> Table:
 
 def generated_called(files: Files) -> Table:
     """docs/calls.md: products that stand in no file, of PyTorch's tensors, by the seeds that they are drawn from."""
-    names = [f"h200/calls/{file}-torch.json" for file in ("generated", "generated-other")]
+    names = [f"h200/calls/{file}-torch.json" for file in ("generated", "generated-other", "generated-drawn")]
     return _side_by_side(files, "seed>", {str(files.document(name)["seed"]): name for name in names})
 
 

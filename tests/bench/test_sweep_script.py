@@ -66,9 +66,8 @@ def test_all_that_a_model_considers_is_tried_and_the_same_launches_once(sizes, s
     considered = [gp.plan(problem, device, kernel="simt", params=parameters) for parameters in each]
     assert considered[0].values == found[0].values
     both = sum("SHARE" not in tiling for tiling in TILINGS)  # are there twice: shared and not
-    assert (
-        len(considered) == len(TILINGS) + both + across
-    )  # the best of them with operands across, too, of enough terms
+    # Of enough terms, the best of them is there with operands across, too.
+    assert len(considered) == len(TILINGS) + both + across
     launches = {plan.launches for plan in considered}  # the same ones where too few steps are there to be shared
     assert len(found) == len(launches) == len(TILINGS) + shared * both + across
     assert {plan.launches for plan in found} == launches

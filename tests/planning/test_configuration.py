@@ -961,6 +961,7 @@ SIMT_TILING = {"TSM": 32, "TSN": 32, "TSK": 8, "WM": 32, "WN": 32, "WPTM": 8, "W
         ({"kernels": {"relayout": {"fitted": {"x": 1}}}}, "relayout has no fitted constant x: it has elements_per_clock"),
         ({"kernels": {"transpose": {"tilings": [{"TS": 32}]}}}, "kernels.transpose.tilings must be left out, for nothing"),
         ({"kernels": {"simt.mma.complex": {}}}, "model 'mine': kernels: no kernel 'simt.mma.complex'"),
+        ({"kernels": {"gemv.float32": {}}}, "model 'mine': kernels: no kernel 'gemv.float32'"),
     ],
     ids=str,
 )  # fmt: skip

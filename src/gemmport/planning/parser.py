@@ -341,9 +341,9 @@ def _faults_of_trials(trials: object, listed_kernels: object) -> Iterator[str]:
                     )
 
 
-_FOR_TYPES = re.compile(r"\.mma(\.complex128)?$|\.(float32|complex64)$")
-"""What stands behind a kernel's name where a model has tilings for its matrix unit, those of float64 or of complex128, and more
-of float32 or complex64.
+_FOR_TYPES = re.compile(r"(?<=^simt)\.(mma(\.complex128)?|float32|complex64)$")
+"""What stands behind `simt`, which alone reads it, where a model has tilings for its matrix unit, those of float64 or of
+complex128, and more of float32 or complex64.
 """
 
 

@@ -180,8 +180,8 @@ class Model:
     Attributes:
         match: keys of devices alone.
         rates: fields of a `DeviceModel`, by name, that are one number each; `multiply_adds`, `matrix_multiply_adds`: by type.
-        kernels: by name; with ".float32" or ".complex64" behind it, more tilings for that type; with ".mma", tilings for its
-            matrix unit in float64; with ".mma.complex128", in that type.
+        kernels: by name; with ".float32" or ".complex64" behind `simt`, more tilings for that type; with ".mma", tilings for
+            its matrix unit in float64; with ".mma.complex128", in that type.
     """
 
     name: str
