@@ -15,7 +15,7 @@ from gemmport.bench.sweeps import read_sweep
 from gemmport.cli.tune import duration
 from gemmport.planning import lookup
 from gemmport.planning.lookup import load_configuration, load_file
-from gemmport.tuning import session, space, tuner
+from gemmport.tuning import journal, session, space, tuner
 
 SHAPES = "m,n,k\n96,160,128\n256,256,256\n"
 
@@ -24,7 +24,9 @@ SLOW = "schema: 1\ndescription: x\nentries:\n- {name: slow, kernels: {naive: {TS
 
 
 @pytest.fixture
-def files(tmp_path):
+def files(tmp_path, monkeypatch):
+    """And the journal of a command that names none: two of one device exclude each other, and tests share their cache."""
+    monkeypatch.setattr(journal, "cache_folder", lambda: tmp_path / "cache")
     (tmp_path / "s.csv").write_text(SHAPES)
     (tmp_path / "slow.yaml").write_text(SLOW)
     return tmp_path
@@ -103,11 +105,11 @@ def test_what_is_better_is_written_and_read_by_the_planner_and_the_judge(gemmpor
 def test_the_same_command_goes_on_and_a_tuned_file_is_not_beaten_by_itself(gemmport_command, files):
     output = files / "tuned.yaml"
     gemmport_command(*arguments(files, "-o", output))
-    (journal,) = files.glob("*.journal")
+    (kept,) = files.glob("*.journal")
     before = read_sweep(files / "tuned.jsonl")
     status, _, _ = gemmport_command(*arguments(files, "-o", output))
     assert status == 0
-    assert list(files.glob("*.journal")) == [journal]
+    assert list(files.glob("*.journal")) == [kept]
     after = read_sweep(files / "tuned.jsonl")
     for earlier, later in zip(before.swept, after.swept, strict=True):
         assert set(map(str, earlier.timed)) <= set(map(str, later.timed))
