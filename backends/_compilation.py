@@ -43,9 +43,10 @@ def rework(device: DeviceInfo, source: str) -> tuple[str, ...]:
     from gemmport.backends import _sass  # noqa: PLC0415 - for NVIDIA's devices alone
 
     groups = _sass.asked_for(source)
+    linked = ("linked",) if device.backend == "opencl" else ()
     if groups and device.architecture == f"sm_{_sass.COMPUTE_CAPABILITY}":
-        return ("rescheduled", str(groups), residency(source), _sass.VERSION)
-    return ("linked",) if device.backend == "opencl" and LINKED in source else ()
+        return (*linked, "rescheduled", str(groups), residency(source), _sass.VERSION)
+    return linked if LINKED in source else ()
 
 
 def residency(source: str) -> str:

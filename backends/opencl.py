@@ -372,21 +372,18 @@ class OpenCL(Backend):
         return context
 
     def _reworked(self, program: Program) -> bytes:
-        """The cubin that CUDA's linker makes of a program of NVIDIA's runtime, whose binary is PTX, rescheduled or not; the PTX
-        where it cannot, or rescheduling changes nothing.
+        """The cubin that CUDA's linker makes of a program of NVIDIA's runtime, whose binary is PTX; for as many groups to a
+        compute unit as the source says, and rescheduled, where it asks that its code be rescheduled. The PTX where it cannot.
         """
         from gemmport.backends import _cudadriver, _sass  # noqa: PLC0415 - for NVIDIA's devices alone
 
         groups, ptx = _sass.asked_for(program.source), program.binary
         try:
-            if not groups:
-                return _cudadriver.linked(ptx, self._cuda)
-            cubin = _cudadriver.linked(_with_residency(ptx, program.source), self._cuda)
+            cubin = _cudadriver.linked(_with_residency(ptx, program.source) if groups else ptx, self._cuda)
         except (OSError, ValueError, LaunchError) as error:
             log.warning("%s: the program stays as the driver makes it: %s", self.device.label, error)
             return ptx
-        better = _improvement.rescheduled(cubin, groups)
-        return ptx if better == cubin else better
+        return _improvement.rescheduled(cubin, groups) if groups else cubin
 
     @property
     def compiles_at_once(self) -> bool:

@@ -296,6 +296,19 @@ def test_opencl_takes_what_was_rescheduled(monkeypatch: pytest.MonkeyPatch) -> N
     assert opencl.OpenCL._reworked(linking(H200), program) == _sass.rescheduled(compiled(), 1)
 
 
+@with_a_compiler
+@pytest.mark.usefixtures("rescheduling")
+def test_opencl_takes_what_was_linked_where_no_other_order_pays(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It holds the groups that the source asks for, which the driver's own program does not."""
+    opencl, linked = pytest.importorskip("gemmport.backends.opencl"), compiled()
+    program = Program("built", b".reqntid 128, 1, 1\n", "#define SCHEDULE_FOR_PORTS 3\n#define GROUPS 3\n")
+    asked: list[bytes] = []
+    monkeypatch.setattr(_cudadriver, "linked", lambda ptx, context: asked.append(ptx) or linked)
+    monkeypatch.setattr(reschedule, "cost", lambda words: ports.Cost(1, 1, 1, 1, 1))
+    assert opencl.OpenCL._reworked(linking(H200), program) == linked
+    assert asked == [b".reqntid 128, 1, 1\n.minnctapersm 3\n"]
+
+
 def linking(device: gp.DeviceInfo) -> Any:
     """What of a device's backend in OpenCL links its programs."""
     opencl = pytest.importorskip("gemmport.backends.opencl")
@@ -335,7 +348,7 @@ def test_opencl_takes_what_was_linked_where_that_is_asked_for(monkeypatch: pytes
 
 @with_a_compiler
 @pytest.mark.usefixtures("rescheduling")
-@pytest.mark.parametrize("why", ["the driver refuses", "nothing changed", "who knows the device"])
+@pytest.mark.parametrize("why", ["the driver refuses", "who knows the device"])
 def test_opencl_keeps_its_program_where_that_fails(monkeypatch: pytest.MonkeyPatch, why: str) -> None:
     opencl = pytest.importorskip("gemmport.backends.opencl")
     runtime, program = linking(H200), Program("built", b"// PTX", "#define SCHEDULE_FOR_PORTS 1")
@@ -343,8 +356,7 @@ def test_opencl_keeps_its_program_where_that_fails(monkeypatch: pytest.MonkeyPat
     def refuse(*_: object) -> NoReturn:
         raise gp.LaunchError("no")
 
-    linked = {"the driver refuses": refuse, "nothing changed": lambda *_: b"// still PTX"}
-    monkeypatch.setattr(_cudadriver, "linked", linked.get(why, lambda *_: compiled()))
+    monkeypatch.setattr(_cudadriver, "linked", refuse if why == "the driver refuses" else lambda *_: compiled())
     if why == "who knows the device":
         runtime = linking(replace(H200, architecture=""))
     assert opencl.OpenCL._reworked(runtime, program) == program.binary
