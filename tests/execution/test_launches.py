@@ -65,6 +65,22 @@ def test_other_launches_leave_nothing_behind(holding: Holding) -> None:
     assert [call() for call in holding.bound] == [None] * 3
 
 
+@pytest.mark.parametrize("captured", [False, True])
+def test_programs_stay_loaded_for_a_graph_that_is_captured(
+    holding: Holding, monkeypatch: pytest.MonkeyPatch, captured: bool
+) -> None:
+    """Of copies, which are launched anew or again: they are in no plan, and others may take their place."""
+    pinned: list[object] = []
+    monkeypatch.setattr(holding, "pin", pinned.append)
+    monkeypatch.setattr(holding, "is_captured", lambda queue: captured)
+    a, b = holding.zeros((3, 4), np.float32), holding.zeros((4, 3), np.float32)
+    for _ in range(2):
+        copy_strided(a, b.T)
+    call = holding.bound[0]()
+    assert call is not None
+    assert pinned == ([call.program] * 2 if captured else [])
+
+
 def test_calls_that_are_kept_make_room_the_oldest_first(holding: Holding, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(executor, "_MOST_LAUNCHES", 2)
     a = holding.zeros((8, 8), np.float32)

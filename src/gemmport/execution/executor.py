@@ -297,6 +297,8 @@ def enqueue_launches(
 ) -> None:
     """Enqueues launches that belong to no plan, in order, after what other queues did to the memory.
 
+    Where the queue is captured, their programs stay loaded, for the graph.
+
     Args:
         memory: by the names in the launches; `writes`: which of them are written.
         keeps: whether each is bound once, for other memory the next time: of launches that come again, such as those of copies.
@@ -310,6 +312,7 @@ def enqueue_launches(
         reads=[block for name, block in memory.items() if name not in writes],
         writes=[block for name, block in memory.items() if name in writes],
     ):
+        captured = backend.is_captured(queue)
         for launch in launches:
             idle = _idle(launch, backend) if keeps else []
             call = last(idle)
@@ -319,6 +322,8 @@ def enqueue_launches(
                 names = [*memory]
                 backend.set_memory(call, _places(launch, names), [backend.argument(memory[name]) for name in names])
             backend.launch(call, queue=queue)
+            if captured:
+                backend.pin(call.program)
             idle.append(call)
 
 
