@@ -141,11 +141,18 @@ def test_the_rescheduler_counts_for_what_asks_for_it_alone(monkeypatch: pytest.M
     assert launch_digest(other, GPU) == before[1]
 
 
-@pytest.mark.parametrize("asks", [_compilation.LINKED, "#define SCHEDULE_FOR_PORTS 2\n#define GROUPS 2\n"])
-def test_what_linking_as_under_cuda_asks_counts_under_opencl_alone(asks: str) -> None:
+@pytest.mark.parametrize(
+    ("asks", "besides"),
+    [
+        (_compilation.LINKED, ()),
+        ("#define SCHEDULE_FOR_PORTS 2\n#define GROUPS 3\n", ("rescheduled", "2", "3", _sass.VERSION)),
+    ],
+    ids=["linked", "rescheduled"],
+)
+def test_linking_as_under_cuda_counts_under_opencl_alone(asks: str, besides: tuple[str, ...]) -> None:
     source = f"{asks}__kernel void f() {{}}"
-    assert _compilation.rework(replace(GPU, backend="opencl"), source) == ("linked", *_compilation.rework(GPU, source))
-    assert ("rescheduled" in _compilation.rework(GPU, source)) == ("PORTS" in asks)
+    assert _compilation.rework(replace(GPU, backend="opencl"), source) == ("linked", *besides)
+    assert _compilation.rework(GPU, source) == besides
     assert _compilation.rework(CPU, source) == ()
 
 

@@ -25,7 +25,9 @@ SLOW = "schema: 1\ndescription: x\nentries:\n- {name: slow, kernels: {naive: {TS
 
 @pytest.fixture
 def files(tmp_path, monkeypatch):
-    """And the journal of a command that names none: two of one device exclude each other, and tests share their cache."""
+    """A folder of shapes and a configuration. The journal of a command that names no file is there, too: two commands exclude
+    each other by it, and tests share their cache.
+    """
     monkeypatch.setattr(journal, "cache_folder", lambda: tmp_path / "cache")
     (tmp_path / "s.csv").write_text(SHAPES)
     (tmp_path / "slow.yaml").write_text(SLOW)
