@@ -182,10 +182,27 @@ static PyObject *asked(PyObject *module, PyObject *const *arguments, Py_ssize_t 
     return ask(stream, &told) ? Py_NewRef(Py_None) : PyLong_FromUnsignedLongLong(told);
 }
 
+/* Sets a word of 64 bits. CUDA calls it when a graph is gone, in a thread of its own, which must not wait for the interpreter. */
+static void set_word(void *word)
+{
+    *(volatile uint64_t *)word = 1;
+}
+
+/* word_setter(): the address of `set_word`. */
+static PyObject *word_setter(PyObject *module, PyObject *const *arguments, Py_ssize_t given)
+{
+    (void)module;
+    (void)arguments;
+    if (!check_count(given, 0, "word_setter"))
+        return NULL;
+    return PyLong_FromUnsignedLongLong((unsigned long long)(uintptr_t)set_word);
+}
+
 static PyMethodDef functions[] = {
     {"asked", (PyCFunction)(void (*)(void))asked, METH_FASTCALL, "asked(function, stream) -> int or None"},
     {"cuda", (PyCFunction)(void (*)(void))cuda, METH_FASTCALL, "cuda(script, stream, operands) -> CUresult, or -1"},
     {"opencl", (PyCFunction)(void (*)(void))opencl, METH_FASTCALL, "opencl(script, queue, operands, marked) -> launches made, event"},
+    {"word_setter", (PyCFunction)(void (*)(void))word_setter, METH_FASTCALL, "word_setter() -> address of a C function that sets a word"},
     {NULL, NULL, 0, NULL},
 };
 

@@ -123,9 +123,6 @@ class Backend(NoCopy, ABC):
     prepared: dict[Hashable, Any]
     """Likewise, the calls that are prepared on it."""
 
-    captured: list[Any]
-    """What graphs read and write, which may be replayed at any time: kept as long as the device is open."""
-
     shared: bool = False
     """Whether `get_backend` gives it to whoever asks: then a `with` leaves it open, and `close` alone closes it."""
 
@@ -148,7 +145,7 @@ class Backend(NoCopy, ABC):
         self._lost = ""
         self.kept: dict[Hashable, Any] = {}
         self.prepared: dict[Hashable, Any] = {}
-        self.captured: list[Any] = []
+        self._in_graphs: list[tuple[Callable[[], bool], object]] = []  # whether the graph is gone, and what it uses
         self._postponed: list[object] = []
         self._workspaces = Workspaces()
         self._staging = _staging.Staging()
@@ -429,6 +426,15 @@ class Backend(NoCopy, ABC):
         """
         return self.as_queue(queue)
 
+    def in_order(self, queue: Any) -> tuple[Any, AbstractContextManager[None]]:
+        """Where work on a caller's queue is done in order, as `as_queue` tells queues, and what stands around it there: the
+        queue itself, and nothing. A queue without an order waits, and is waited for, as a whole.
+
+        Raises:
+            LaunchError: it must be of this backend's device and context.
+        """
+        return self.as_queue(queue), IN_ORDER
+
     def is_captured(self, queue: Any) -> bool:
         """Whether what is enqueued on a queue of `as_queue` is not done now, but kept to be done any number of times."""
         return False
@@ -436,6 +442,10 @@ class Backend(NoCopy, ABC):
     def _may_be_captured(self, access: Access) -> bool:
         """Whether a graph is captured on a queue that used a memory, or may have."""
         return False
+
+    def _until_gone(self, queue: Any) -> Callable[[], bool]:
+        """What tells whether the graph is gone that a queue captures now, and all that is made of it: see `keep_for_graph`."""
+        return bool  # False
 
     def record(self, *, queue: Any = None) -> Event:
         """The point in the queue after everything enqueued so far, with its time."""
@@ -534,12 +544,35 @@ class Backend(NoCopy, ABC):
         return self._workspaces.of(queue)
 
     def release_workspaces(self) -> None:
-        """Gives the scratch memory of all queues back, when the work on it is done, and the pinned memory through which copies
-        pass. The next product, or copy, allocates its own.
+        """Gives the scratch memory of all queues back, when the work on it is done, and that of graphs that are gone; and the
+        pinned memory through which copies pass. The next product, or copy, allocates its own.
         """
         self.check_open()
+        self._let_graphs_go()
         self._workspaces.release(wait=True)
         self._staging.release()
+
+    def keep_for_graph(self, queue: Any, kept: object) -> None:
+        """Keeps what a graph uses that a queue captures. It is let go when the graph is gone, with all that was made of it: at
+        a later capture, at `release_workspaces`, or where an allocation fails. The end of the device lets all go.
+
+        Raises:
+            LaunchError: the runtime refuses.
+        """
+        self._let_graphs_go()
+        found = self._until_gone(queue), kept
+        with self._access_lock:
+            self._in_graphs.append(found)
+
+    def _let_graphs_go(self) -> bool:
+        """Lets go of what graphs used that are gone. Tells whether there was some."""
+        gone: list[object] = []
+        with self._access_lock:
+            known, self._in_graphs = self._in_graphs, []
+            for each in known:
+                is_gone, _ = each
+                (gone if is_gone() else self._in_graphs).append(each)
+        return bool(gone)  # what they used is released here, outside the lock
 
     def ordered(
         self, queue: Any = None, *, reads: Collection[Memory] = (), writes: Collection[Memory] = ()
@@ -731,10 +764,10 @@ class Backend(NoCopy, ABC):
         try:
             memory = self._allocate(max(nbytes, 1))
         except DeviceMemoryError:
-            given_back = self._workspaces.release(wait=False), self._staging.release()
+            given_back = self._let_graphs_go(), self._workspaces.release(wait=False), self._staging.release()
             if not any(given_back):
                 raise
-            log.info("%s: workspaces are given back for %s bytes", self.device.label, f"{nbytes:,}")
+            log.info("%s: scratch memory is given back for %s bytes", self.device.label, f"{nbytes:,}")
             memory = self._allocate(max(nbytes, 1))
         memory.pooled = True
         if access is not None:
@@ -1029,7 +1062,7 @@ class Backend(NoCopy, ABC):
             return
         self.kept.clear()
         self.prepared.clear()
-        self.captured.clear()
+        self._in_graphs.clear()
         self._programs.replaced.clear()
         self._workspaces = Workspaces()  # what was in the others goes with the pool
         self._staging.release()

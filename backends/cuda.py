@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 import threading
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -28,6 +28,7 @@ from gemmport.backends import (
     _tensormaps,
 )
 from gemmport.backends import _cudadiscovery as discovery
+from gemmport.backends import _cudagraphs as graphs
 from gemmport.backends import _cudamodules as modules
 from gemmport.backends import _cudastreams as streams
 from gemmport.backends._cudacontext import Current
@@ -464,6 +465,10 @@ class CUDA(Backend):
         if access.shared:
             used += streams.current_of_libraries()
         return any(self.is_captured(queue) for queue in used if queue is not None)
+
+    def _until_gone(self, queue: Any) -> Callable[[], bool]:
+        with self.current():
+            return graphs.until_gone(self._handle(queue))
 
     def _handle(self, queue: Any) -> int:
         """A caller's queue as a C library takes it."""

@@ -375,6 +375,117 @@ class TestWhileAGraphIsCaptured:
         assert len(driver.given_back) == 1
 
 
+class Used:
+    """Something that a graph uses."""
+
+
+class TestWhatAGraphUses:
+    """The driver tells when a graph is gone by a function in C, to which it gives what belongs to the graph's user object."""
+
+    STREAM = 0x57A
+
+    @pytest.fixture
+    def ends(self, driver: Driver, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+        """What ends each graph that had something kept, in turn: one graph for each."""
+        made: list[Any] = []
+        ends: list[Any] = []
+
+        def info(stream: Any, status: Any, number: Any, graph: Any, *_: Any) -> int:
+            assert stream.value == self.STREAM
+            graph._obj.value = 0x6AF
+            return 0
+
+        def create(held: Any, word: Any, function: Any, references: Any, flags: Any) -> int:
+            made.append(lambda: ctypes.CFUNCTYPE(None, ctypes.c_void_p)(function.value)(word.value))
+            held._obj.value = len(made)
+            assert (references.value, flags.value) == (1, 1)
+            return 0
+
+        def retain(graph: Any, held: Any, references: Any, flags: Any) -> int:
+            assert (graph.value, held.value, references.value, flags.value) == (0x6AF, len(made), 1, 1)
+            ends.append(made[-1])
+            return driver.results.get("cuGraphRetainUserObject", 0)
+
+        for function, name in (
+            (info, "cuStreamGetCaptureInfo_v2"), (create, "cuUserObjectCreate"), (retain, "cuGraphRetainUserObject"),
+        ):  # fmt: skip
+            monkeypatch.setattr(driver, name, function, raising=False)
+        return ends
+
+    def kept(self, cuda: Any) -> weakref.ref[Used]:
+        used = Used()
+        cuda.keep_for_graph(self.STREAM, used)
+        return weakref.ref(used)
+
+    def test_is_kept_until_the_graph_is_gone(self, cuda: Any, ends: list[Any]) -> None:
+        first, second = self.kept(cuda), self.kept(cuda)
+        cuda.release_workspaces()
+        assert first()
+        assert second()
+        ends[1]()
+        cuda.release_workspaces()
+        assert first()
+        assert not second()
+        third = self.kept(cuda)
+        ends[0]()
+        fourth = self.kept(cuda)  # a later capture
+        assert not first()
+        assert third()
+        assert fourth()
+
+    def test_is_let_go_where_an_allocation_fails(
+        self, cuda: Any, ends: list[Any], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        failed: list[int] = []
+        allocate = cuda._allocate
+
+        def fails_once(nbytes: int) -> Memory:
+            if not failed:
+                failed.append(nbytes)
+                raise gp.DeviceMemoryError("full")
+            return allocate(nbytes)
+
+        monkeypatch.setattr(cuda, "_allocate", fails_once)
+        used = self.kept(cuda)
+        with pytest.raises(gp.DeviceMemoryError):
+            cuda.allocate(64)
+        assert used()
+        ends[0]()
+        failed.clear()
+        cuda.allocate(64)
+        assert failed
+        assert not used()
+
+    def test_is_let_go_when_the_device_is_closed(self, cuda: Any, ends: list[Any]) -> None:
+        used = self.kept(cuda)
+        cuda.close()
+        assert not used()
+        ends[0]()  # the driver may still write
+
+    def test_is_kept_until_then_in_a_pure_installation(self, cuda: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(_scripts, "launching", None)
+        used = self.kept(cuda)
+        cuda.release_workspaces()
+        assert used()
+        cuda.close()
+        assert not used()
+
+    def test_is_an_error_where_the_driver_refuses(
+        self, cuda: Any, driver: Driver, ends: list[Any], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        released: list[tuple[int, int]] = []
+
+        def release(held: Any, references: Any) -> int:
+            released.append((held.value, references.value))
+            return 0
+
+        monkeypatch.setattr(driver, "cuUserObjectRelease", release, raising=False)
+        driver.results["cuGraphRetainUserObject"] = 801
+        with pytest.raises(gp.LaunchError, match="cuGraphRetainUserObject"):
+            self.kept(cuda)
+        assert released == [(1, 1)]
+
+
 class TestAProgram:
     def test_that_the_driver_refuses_is_no_program(self, cuda: Any, driver: Driver) -> None:
         driver.results["cuModuleLoadData"] = 218

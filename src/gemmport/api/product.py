@@ -305,7 +305,9 @@ def enqueue_memory(
     if captured:
         for call in bound.calls:
             backend.pin(call.program)
-        backend.captured.append((bound, memory))
+        bound.let_go()  # other libraries keep their own memory, by the rules of each
+        ours = [block for block in memory.values() if block.access.home is None]
+        backend.keep_for_graph(queue, (bound.memory, ours))
         return Prepared(bound.plan, backend), False
     prepared = Prepared.of(bound)
     if bound.plan.device.max_allocation < device.max_allocation:

@@ -199,7 +199,7 @@ class Repeated:
                 allocate=lambda nbytes: _scratch_of(library, a, nbytes, lent),
             )
             if not library.graphs_keep_memory:
-                backend.captured.append(lent)
+                backend.keep_for_graph(home, lent)
             return out
         event = self.prepared.launch(self._operands(left, right, last, d), home, marked=library.marks)
         if event is not None:
