@@ -13,6 +13,7 @@ import time
 import warnings
 import weakref
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, ClassVar, TypeGuard, cast
@@ -33,6 +34,7 @@ from gemmport.backends import (
 )
 from gemmport.backends import _opencldisassembly as disassembly
 from gemmport.backends import _opencldiscovery as discovery
+from gemmport.backends._ordering import Between
 from gemmport.backends._staging import Wait
 from gemmport.backends.array import DeviceArray
 from gemmport.backends.base import Backend, HostArray, Launcher, Places
@@ -628,7 +630,7 @@ class OpenCL(Backend):
         queue = self.as_owner(queue)
         if queue is None:
             return None
-        if queue.properties & cl.command_queue_properties.OUT_OF_ORDER_EXEC_MODE_ENABLE:
+        if _has_no_order(queue):
             raise LaunchError("queue must run its commands in order; got one that does not: pass another")
         keep(self._queues, queue, None, _MOST_QUEUES)
         return queue
@@ -643,6 +645,11 @@ class OpenCL(Backend):
         if queue.context != self.context or queue.device != self._device:
             raise LaunchError(f"this queue is of another context or device; make it with the .context of {self!r}")
         return queue
+
+    def in_order(self, queue: Any) -> tuple[Any, AbstractContextManager[None]]:
+        if queue is not self._recent and isinstance(queue, cl.CommandQueue) and _has_no_order(queue):
+            return None, Between(self, self.as_owner(queue), None)
+        return super().in_order(queue)
 
     def elapsed(self, start: Event, end: Event) -> float:
         if start.seconds is not None:
@@ -674,6 +681,11 @@ class OpenCL(Backend):
                 context.release()
             with self._pool_lock:
                 self._pool.stop_holding()
+
+
+def _has_no_order(queue: cl.CommandQueue) -> bool:
+    """Whether a queue runs its commands in any order."""
+    return bool(queue.properties & cl.command_queue_properties.OUT_OF_ORDER_EXEC_MODE_ENABLE)
 
 
 def _is_to_come(event: cl.Event) -> bool:

@@ -19,6 +19,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -575,6 +576,18 @@ def blocked_queue(backend: gp.Backend) -> tuple[Any, Any]:
     return queue, gate
 
 
+def loose_queue(backend: gp.Backend) -> Any:
+    """A queue of OpenCL's that runs its commands in any order."""
+    if backend.name != "opencl":
+        pytest.skip(beyond(backend.device, "CUDA's streams run in order alone"))
+    import pyopencl as cl  # noqa: PLC0415 - only where the backend is there
+
+    out_of_order = cl.command_queue_properties.OUT_OF_ORDER_EXEC_MODE_ENABLE
+    if not backend.queue.device.queue_properties & out_of_order:
+        pytest.skip(beyond(backend.device, "its queues run in order alone"))
+    return cl.CommandQueue(backend.context, properties=out_of_order)
+
+
 def let_run(queue: Any) -> None:
     """Gives a queue the time to do whatever it may do."""
     queue.flush()
@@ -668,7 +681,44 @@ class TestQueues:
             out_of_order = cl.command_queue_properties.OUT_OF_ORDER_EXEC_MODE_ENABLE
             if backend.queue.device.queue_properties & out_of_order:
                 with pytest.raises(gp.LaunchError, match="in order"):
-                    gemm(x, x, queue=cl.CommandQueue(backend.context, properties=out_of_order))
+                    backend.copy(x.memory, x.memory, 4, queue=cl.CommandQueue(backend.context, properties=out_of_order))
+                with pytest.raises(gp.LaunchError, match="another context"):
+                    gemm(x, x, queue=cl.CommandQueue(fresh_backend.context, properties=out_of_order))
+
+    @pytest.mark.parametrize("of", ["gemmport", "pyopencl", "numpy"])
+    def test_without_an_order_wait_and_are_awaited(self, backend: gp.Backend, of: str, planned: list[Any]) -> None:
+        """As a whole, also where the product is one of those that are kept: the second and third of their kind."""
+        loose = loose_queue(backend)
+        import pyopencl as cl  # noqa: PLC0415 - only where the backend is there
+        import pyopencl.array  # noqa: PLC0415
+
+        queue, (a, b) = cl.CommandQueue(backend.context), pair((17, 13), (13, 11))
+        make, device = backend.asarray, {"device": backend.device} if of == "numpy" else {}
+        if of != "gemmport":
+            make = np.copy if of == "numpy" else partial(cl.array.to_device, queue)
+        large = cl.Buffer(backend.context, cl.mem_flags.READ_WRITE, 2**28)
+        for number in range(3):
+            x, y, out = make(a), make(b), make(np.zeros((17, 11), np.float32))
+            backend.synchronize()
+            if of == "numpy":  # the host waits for the product, and so for what is before it
+                cl.enqueue_fill_buffer(loose, large, np.float32(2), 0, large.size)
+                before = cl.enqueue_marker(loose)
+                np.testing.assert_array_equal(gemm(x, y, queue=loose, out=out, **device), a @ b)
+                assert before.command_execution_status == 0
+                continue
+            gate, seen = cl.UserEvent(backend.context), np.zeros((17, 11), np.float32)
+            memory = (lambda each: each.memory.native) if of == "gemmport" else (lambda each: each.base_data)
+            cl.enqueue_barrier(loose, wait_for=[gate])
+            cl.enqueue_fill_buffer(loose, memory(x), np.float32(2), 0, a.nbytes)
+            product = gemm(x, y, queue=loose, out=out if number else None)
+            copied = cl.enqueue_copy(loose, seen, memory(product), is_blocking=False)
+            cl.enqueue_fill_buffer(loose, memory(x), np.float32(99), 0, a.nbytes)
+            let_run(loose)
+            assert not seen.any()
+            gate.set_status(0)
+            copied.wait()
+            np.testing.assert_array_equal(seen, np.full_like(a, 2) @ b)
+        assert len(planned) < 3
 
     def test_may_be_given_with_host_arrays(self, backend: gp.Backend) -> None:
         a, b = pair((16, 16), (16, 16))
@@ -1587,6 +1637,50 @@ class TestTorch:
             for _, x, y, out, _ in graphs:
                 assert torch.equal(out.double(), x.double() @ y.double())
             assert torch.equal(eager.double(), large.double() @ large.double().T)
+
+    @pytest.mark.parametrize("options", [{}, {"queue": None}, {"params": {}}], ids=["first", "queue", "params"])
+    def test_scratch_memory_of_ours_is_the_graphs(self, options: dict[str, Any]) -> None:
+        """That of a product without a prepared call: exact beside others, kept while the graph runs, and let go after that."""
+        torch, backend = _Kind("torch").module, cuda_backend()
+        backend.release_workspaces()
+        before, (m, n, k) = len(backend._in_graphs), WITH_SCRATCH[0]
+        k += 3 + 2 * len(options) + ("params" in options)  # first of its kind
+        assert gp.plan(gp.GemmProblem.create(m, n, k), backend.device).scratch
+        x, y = (torch.randint(-3, 4, shape, device="cuda").float() for shape in ((m, k), (k, n)))
+        out, stream, graph = torch.zeros(m, n, device="cuda"), torch.cuda.Stream(), torch.cuda.CUDAGraph()
+        if options:  # whose programs are there, then
+            gp.matmul(x, y, out=out)
+        torch.cuda.synchronize()
+        given = {"queue": stream} if "queue" in options else options
+        with torch.cuda.graph(graph, stream=stream):
+            gp.matmul(x, y, out=out, **given)
+        backend.release_workspaces()
+        assert len(backend._in_graphs) == before + 1
+        for _ in range(3):
+            x.copy_(torch.randint(-3, 4, (m, k), device="cuda"))
+            out.zero_()
+            torch.cuda.synchronize()
+            with torch.cuda.stream(stream):
+                graph.replay()
+            others = [gp.matmul(x, y, **options) for _ in range(3)]
+            torch.cuda.synchronize()
+            for each in (out, *others):
+                assert torch.equal(each.double(), x.double() @ y.double())
+        x.copy_(torch.randint(-3, 4, (m, k), device="cuda"))
+        torch.cuda.synchronize()
+        with torch.cuda.stream(stream):
+            torch.cuda._sleep(2 * 10**9)
+            graph.replay()
+        graph.reset()  # while it is to run
+        backend.release_workspaces()
+        assert len(backend._in_graphs) == before + 1
+        assert not stream.query()
+        torch.cuda.synchronize()
+        assert torch.equal(out.double(), x.double() @ y.double())
+        end = time.monotonic() + 10
+        while len(backend._in_graphs) > before and time.monotonic() < end:
+            backend.release_workspaces()
+        assert len(backend._in_graphs) == before
 
     def test_a_stream_of_ours_in_a_graph_is_joined(self) -> None:
         """A CUDA graph captures the product, since nothing in it waits or allocates outside."""

@@ -136,7 +136,8 @@ def gemm(
         dtype: of the result; default that of `numpy.result_type` of the operands. It may be wider than that of A and B.
         accumulator: type of the sums, e.g. "float16" for half arithmetic; default: at least float32.
         queue: the queue or stream to work on, in the runtime's type; default: the current one of the library whose arrays are
-            given, else that on which a device array was written last, else the backend's own.
+            given, else that on which a device array was written last, else the backend's own. One of OpenCL's that runs out of
+            order waits for the backend's own, which works in its place, and is waited for.
         wait_for: an event of gemmport or of the runtime, or a list of them, that the work waits for.
         backend, device: see `get_backend`. Device arrays say themselves where they are: what means another device is an error.
         devices: several devices that compute the product together: "all", or a list of what `device` takes and of open
@@ -349,29 +350,21 @@ def computed(
     if place is None:
         place = Placement(get_backend(backend, device), awaited=True)
     target = place.backend
-    where = place.queue = target.as_queue(queue if queue is not None else queue_of_operands(on_device))
-    target.wait(_events(wait_for), queue=where)
-    placed = {name: place.of(x) for name, x in given.items() if name in ("a", "b") or (name == "c" and beta != 0)}
-    product = Product(
-        placed["a"],
-        placed["b"],
-        placed.get("c"),
-        alpha,
-        beta,
-        op_a,
-        op_b,
-        types,
-        shape,
-        k,
-        _spread({name: place.of(x) for name, x in arrays.items()}, shape),
-    )
-    if not on_device:
-        result = _on_host(place, product, given, choice, bounds)
-        operands = [given[name].arrays[0] for name in placed]
-        return Computed(deliver(result, given, out), place, operands, result)
-    written = place.result({**given, **arrays}, shape, types.output)
-    enqueue(place, product, written.array, choice)
-    return Computed(place.delivered(written), place, [*placed.values()], written)
+    place.queue, order = target.in_order(queue if queue is not None else queue_of_operands(on_device))
+    with order:
+        target.wait(_events(wait_for), queue=place.queue)
+        placed = {name: place.of(x) for name, x in given.items() if name in ("a", "b") or (name == "c" and beta != 0)}
+        factors = _spread({name: place.of(x) for name, x in arrays.items()}, shape)
+        product = Product(
+            placed["a"], placed["b"], placed.get("c"), alpha, beta, op_a, op_b, types, shape, k, factors
+        )  # fmt: skip
+        if not on_device:
+            result = _on_host(place, product, given, choice, bounds)
+            operands = [given[name].arrays[0] for name in placed]
+            return Computed(deliver(result, given, out), place, operands, result)
+        written = place.result({**given, **arrays}, shape, types.output)
+        enqueue(place, product, written.array, choice)
+        return Computed(place.delivered(written), place, [*placed.values()], written)
 
 
 def _spread(scales: Mapping[str, Array], shape: tuple[int, ...], *, copied: bool = False) -> Scales | None:
