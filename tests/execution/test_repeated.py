@@ -545,14 +545,25 @@ def test_released_operands_are_refused(backend: gp.Backend, bound: list[Any]) ->
         gemm(x, y)
 
 
-def test_operands_are_let_go(backend: gp.Backend, bound: list[Any]) -> None:
-    x, y = backend.asarray(numbers(16, 16)), backend.asarray(numbers(16, 16))
+@pytest.mark.usefixtures("bound", "uncollected")
+@pytest.mark.parametrize("where", ["device", "host"])
+def test_operands_and_results_go_with_their_last_reference(
+    backend: gp.Backend, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    """No cycle holds them until garbage is collected: neither after the first product of a kind nor after the next."""
+    monkeypatch.setattr(repeated, "_known", {})
+    on: dict[str, Any] = {"device": backend.device} if where == "host" else {}
     for _ in range(2):
-        result = gemm(x, y)
-    alive = [weakref.ref(array.memory) for array in (x, y, result)]
-    del x, y, result
-    gc.collect()
-    assert [memory() for memory in alive] == [None, None, None]
+        arrays = [numbers(16, 16) for _ in range(3)]
+        if where == "device":
+            arrays = [backend.asarray(array) for array in arrays]
+        x, y, out = arrays
+        arrays += [gemm(x, y, **on), gemm(x, y, out=out, **on)]
+        if where == "device":
+            arrays += [array.memory for array in arrays]
+        alive = [weakref.ref(array) for array in arrays]
+        del x, y, out, arrays
+        assert [array() is None for array in alive] == [True] * len(alive)
 
 
 def test_what_is_kept_goes_with_the_device(fresh_backend: gp.Backend) -> None:
