@@ -4,102 +4,19 @@ from __future__ import annotations
 
 import ctypes
 import gc
-import importlib
 import sys
 import threading
 import weakref
-from collections.abc import Iterator
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
 import gemmport as gp
-from gemmport import backends
-from gemmport.backends import _cudadriver, _cudahost, _cudamodules, _cudastreams, _fork, _scripts
+from gemmport.backends import _cudadriver, _cudahost, _cudamodules, _cudastreams, _scripts
 from gemmport.backends.objects import Memory
-from made_up_devices import DEVICES
-
-CONTEXT = SimpleNamespace(handle=0xC0)
-
-GIVING_BACK = ("cuStreamDestroy_v2", "cuMemFreeHost", "cuModuleUnload", "cuMemFree_v2")
-
-WAITING = (
-    "cuStreamSynchronize", "cuEventSynchronize", "cuMemcpyHtoDAsync_v2", "cuMemcpyDtoHAsync_v2", "cuCtxSynchronize",
-)  # fmt: skip
-"""What waits, or may: copies from and to pageable memory do."""
-
-
-class Driver:
-    """Hands out handles, and notes what was given back, in which context and thread."""
-
-    def __init__(self) -> None:
-        self.memory = (ctypes.c_char * 64)()
-        self.given_back: list[tuple[str, int, list[int], bool, int]] = []
-        self.contexts: dict[int, list[int]] = {}
-        self.modes: dict[int, int] = {}
-        self.results: dict[str, int] = {}
-        self.waited: list[tuple[str, bool]] = []
-        self.loading: list[tuple[str, bool]] = []
-
-    @property
-    def current(self) -> list[int]:
-        return self.contexts.setdefault(threading.get_ident(), [])
-
-    def cuMemHostAlloc(self, made: Any, nbytes: Any, flags: Any) -> int:  # noqa: N802 - the driver's
-        made._obj.value = ctypes.addressof(self.memory)
-        return 0
-
-    def cuStreamCreate(self, made: Any, flags: Any) -> int:  # noqa: N802
-        made._obj.value = 0x57
-        return 0
-
-    def cuModuleLoadData(self, made: Any, binary: bytes) -> int:  # noqa: N802
-        made._obj.value = 0x30D
-        return self.results.get("cuModuleLoadData", 0)
-
-    def cuStreamGetId(self, stream: Any, number: Any) -> int:  # noqa: N802
-        number._obj.value = 7
-        return 0
-
-    def cuCtxPushCurrent_v2(self, context: Any) -> int:  # noqa: N802
-        if not (result := self.results.get("cuCtxPushCurrent_v2", 0)):
-            self.current.append(context.value)
-        return result
-
-    def cuCtxPopCurrent_v2(self, context: Any) -> int:  # noqa: N802
-        self.current.pop()
-        return 0
-
-    def cuThreadExchangeStreamCaptureMode(self, mode: Any) -> int:  # noqa: N802
-        result = self.results.get("cuThreadExchangeStreamCaptureMode", 0)
-        if result == 0:
-            own = threading.get_ident()
-            before, self.modes[own] = self.modes.get(own, 0), mode._obj.value
-            mode._obj.value = before
-        return result
-
-    def __getattr__(self, name: str) -> Any:
-        def answer(*arguments: Any) -> int:
-            if name in GIVING_BACK:
-                own = threading.get_ident()
-                relaxed = self.modes.get(own, 0) == 2
-                self.given_back.append((name, arguments[0].value, list(self.current), relaxed, own))
-            if name in WAITING:
-                self.waited.append((name, self.modes.get(threading.get_ident(), 0) == 2))
-            if name.startswith(("cuModule", "cuFunc")):
-                self.loading.append((name, self.modes.get(threading.get_ident(), 0) == 2))
-            return self.results.get(name, 0)
-
-        return answer
-
-
-@pytest.fixture
-def driver(monkeypatch: pytest.MonkeyPatch) -> Driver:
-    found = Driver()
-    monkeypatch.setattr(_cudadriver, "driver", lambda: found)
-    return found
+from made_up_cuda import CONTEXT, Context, Driver
 
 
 def dropped_elsewhere(kept: list[Any]) -> int:
@@ -181,79 +98,6 @@ def test_a_launch_into_a_capture_that_was_broken_off_says_what_allows_it(driver:
 
 
 # The backend
-
-
-OF_PYCUDA = ("cuda", "_cudacontext", "_cudadiscovery")
-"""The modules that import it."""
-
-
-class Error(Exception):
-    """As PyCUDA has it."""
-
-
-class Context:
-    """A primary context."""
-
-    handle = CONTEXT.handle
-    opened: Any
-
-    def push(self) -> None:
-        self.opened.current.append(self.handle)
-
-    @classmethod
-    def pop(cls) -> None:
-        cls.opened.current.pop()
-
-    @classmethod
-    def synchronize(cls) -> None:
-        cls.opened.cuCtxSynchronize()
-
-
-class Block:
-    """Of the pool, which frees it at once, as one that holds nothing does."""
-
-    def __init__(self, opened: Driver) -> None:
-        self.opened = opened
-
-    def __int__(self) -> int:
-        return 0x1000
-
-    def free(self) -> None:
-        self.opened.cuMemFree_v2(ctypes.c_uint64(0x1000))
-
-
-@pytest.fixture
-def cuda(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """CUDA's backend, opened on devices of the stand-ins."""
-    Context.opened = driver
-    pool = SimpleNamespace(
-        stop_holding=lambda: driver.cuMemFree_v2(ctypes.c_uint64(0)), allocate=lambda nbytes: Block(driver)
-    )  # fmt: skip
-    device = SimpleNamespace(retain_primary_context=Context)
-    names = {
-        "Error": Error, "MemoryError": Error, "Context": Context, "Event": type("Event", (), {}), "init": lambda: None,
-        "Device": type("Device", (), {"__new__": lambda *_: device, "count": lambda: 1}),
-    }  # fmt: skip
-    made = {name: ModuleType(name) for name in ("pycuda", "pycuda.driver", "pycuda.tools")}
-    vars(made["pycuda.driver"]).update(names)
-    vars(made["pycuda.tools"]).update(DeviceMemoryPool=lambda: pool)
-    vars(made["pycuda"]).update(driver=made["pycuda.driver"], tools=made["pycuda.tools"])
-    for name, module in made.items():
-        monkeypatch.setitem(sys.modules, name, module)
-    for name in OF_PYCUDA:  # they may be here with the real one
-        monkeypatch.delitem(sys.modules, f"gemmport.backends.{name}", raising=False)
-        monkeypatch.delattr(backends, name, raising=False)
-    monkeypatch.setattr(_fork, "started", lambda _: None)
-    monkeypatch.setattr(_fork, "opened", lambda _: None)
-    opened = importlib.import_module("gemmport.backends.cuda").CUDA(DEVICES["NVIDIA sm_90 under CUDA"])
-    yield opened
-    opened.close()
-    opened._draining.detach()  # of a device that was lost, whose pool is full
-    del opened
-    gc.collect()
-    for name in OF_PYCUDA:
-        del sys.modules[f"gemmport.backends.{name}"]
-        delattr(backends, name)
 
 
 def test_queues_and_host_buffers_of_a_backend_are_given_back_elsewhere(cuda: Any, driver: Driver) -> None:
