@@ -24,6 +24,9 @@ LEGACY_HANDLE = 0
 """Of the stream that CUDA programs use by default. It is PyTorch's, CuPy's and PyCUDA's current stream unless they are told
 another."""
 
+PER_THREAD_HANDLE = 2
+"""Of the default stream of the thread that uses it. No other thread reaches that one."""
+
 CAPTURED = -1
 """The number of a stream that captures a graph, whichever it is."""
 

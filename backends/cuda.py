@@ -477,7 +477,13 @@ class CUDA(Backend):
         if type(queue) is int:
             return queue
         known = self.as_queue(queue)
-        return self._queue_handle if known is None else int(known.handle)
+        if known is None:
+            return self._queue_handle
+        if known.handle == streams.PER_THREAD_HANDLE and known.number != streams.CAPTURED:
+            here = self.as_queue(streams.PER_THREAD_HANDLE)
+            if here.number not in (known.number, streams.CAPTURED):  # another thread's, which no handle reaches
+                return streams.LEGACY_HANDLE  # waits for all threads' own, and they for it
+        return int(known.handle)
 
     def elapsed(self, start: Event, end: Event) -> float:
         with self.current():

@@ -9,6 +9,9 @@ from typing import Any
 
 CONTEXT = SimpleNamespace(handle=0xC0)
 
+PER_THREAD = 2
+"""The handle of the default stream of whichever thread asks."""
+
 GIVING_BACK = ("cuStreamDestroy_v2", "cuMemFreeHost", "cuModuleUnload", "cuMemFree_v2")
 
 WAITING = (
@@ -18,7 +21,11 @@ WAITING = (
 
 
 class Driver:
-    """Hands out handles, and notes what was given back, in which context and thread."""
+    """Hands out handles, and notes what was given back, in which context and thread.
+
+    Attributes:
+        numbers: of streams, by their handles; 7 of others. That of the per-thread default stream is the thread's own.
+    """
 
     def __init__(self) -> None:
         self.memory = (ctypes.c_char * 64)()
@@ -26,6 +33,7 @@ class Driver:
         self.contexts: dict[int, list[int]] = {}
         self.modes: dict[int, int] = {}
         self.results: dict[str, int] = {}
+        self.numbers: dict[int, int] = {}
         self.waited: list[tuple[str, bool]] = []
         self.loading: list[tuple[str, bool]] = []
 
@@ -46,7 +54,7 @@ class Driver:
         return self.results.get("cuModuleLoadData", 0)
 
     def cuStreamGetId(self, stream: Any, number: Any) -> int:  # noqa: N802
-        number._obj.value = 7
+        number._obj.value = threading.get_ident() if stream.value == PER_THREAD else self.numbers.get(stream.value, 7)
         return 0
 
     def cuCtxPushCurrent_v2(self, context: Any) -> int:  # noqa: N802
