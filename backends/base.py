@@ -1085,10 +1085,13 @@ class Backend(NoCopy, ABC):
     def lose(self, error: DeviceLostError) -> NoReturn:
         """Closes the backend of a device on which nothing runs any more, and frees nothing: that fails, too.
 
+        Args:
+            error: what the runtime says.
+
         Raises:
             DeviceLostError: always, as every use of the backend from now on.
         """
-        self._lost = f"{self.device.label} is lost, since a kernel failed ({error}): start a new process"
+        self._lost = f"{self.device.label} is lost, and nothing runs on it any more ({error}): start a new process"
         self.closed = True
         raise DeviceLostError(self._lost) from error
 

@@ -34,6 +34,7 @@ from gemmport.backends import (
 )
 from gemmport.backends import _opencldisassembly as disassembly
 from gemmport.backends import _opencldiscovery as discovery
+from gemmport.backends._openclcontext import Current
 from gemmport.backends._ordering import Between
 from gemmport.backends._staging import Wait
 from gemmport.backends.array import DeviceArray
@@ -144,6 +145,7 @@ class OpenCL(Backend):
             self.context = context or cl.Context([self._device])
             profiling = cl.command_queue_properties.PROFILING_ENABLE
             self.queue = cl.CommandQueue(self.context, self._device, properties=profiling)
+            self._current = Current(device, self.queue, self.lose)
             self._queues: dict[Any, None] = {}  # of callers, known to be right; kept, since handles are used again
             self._recent: Any = None  # the one of these that was given last
             self._queue_in_c = ctypes.c_void_p(self.queue.int_ptr)
@@ -405,7 +407,8 @@ class OpenCL(Backend):
         return self.compile(source)
 
     def load(self, binary: bytes, source: str) -> Program:
-        program = _openclbuild.from_binary(self.context, self._device, binary, source, self.options())
+        with self.current():
+            program = _openclbuild.from_binary(self.context, self._device, binary, source, self.options())
         return _Program(program, binary, source)
 
     def _keeps_programs(self) -> bool:
@@ -414,7 +417,8 @@ class OpenCL(Backend):
         return self.device.platform == "pocl" and os.environ.get("POCL_KERNEL_CACHE") != "0"
 
     def _build(self, source: str, *options: str) -> Any:
-        return _openclbuild.from_source(self.context, self._device, source, [*self.options(), *options])
+        with self.current():
+            return _openclbuild.from_source(self.context, self._device, source, [*self.options(), *options])
 
     # Execution
 
@@ -430,16 +434,17 @@ class OpenCL(Backend):
     ) -> Call:
         native = [a.native if isinstance(a, Memory) else a for a in arguments]
         native += [cl.LocalMemory(dynamic_local_bytes)] if dynamic_local_bytes else []
-        try:
-            # A kernel object keeps its arguments and is not thread-safe: each call has its own.
-            idle = cast("_Program", program).idle.setdefault((function, len(native)), [])
-            kernel = last(idle) or cl.Kernel(program.native, function)
-            # One by one: set_args would write, compile and cache a function of Python for it.
-            for number, value in enumerate(native):
-                kernel.set_arg(number, value)
-            most = self._most_work_items(kernel)
-        except (cl.Error, TypeError) as error:
-            raise LaunchError(f"{self.device.label}: {function} cannot be prepared: {error}") from error
+        with self.current():
+            try:
+                # A kernel object keeps its arguments and is not thread-safe: each call has its own.
+                idle = cast("_Program", program).idle.setdefault((function, len(native)), [])
+                kernel = last(idle) or cl.Kernel(program.native, function)
+                # One by one: set_args would write, compile and cache a function of Python for it.
+                for number, value in enumerate(native):
+                    kernel.set_arg(number, value)
+                most = self._most_work_items(kernel)
+            except (cl.Error, TypeError) as error:
+                raise LaunchError(f"{self.device.label}: {function} cannot be prepared: {error}") from error
         self.check_work_group(function, work_group, most)
         maps = {
             number: _Map(int.from_bytes(value.tobytes()[:8], "little"), value.tobytes()[8:])
@@ -662,6 +667,10 @@ class OpenCL(Backend):
         with self.current():
             self.queue.finish()
 
+    def current(self) -> AbstractContextManager[Any]:
+        self.check_open()
+        return self._current
+
     @property
     def survives_forks(self) -> bool:
         return self.device.platform == "intel" and self.device.type == "cpu"
@@ -671,16 +680,17 @@ class OpenCL(Backend):
         return int(self.queue.int_ptr)
 
     def _close(self) -> None:
-        try:
-            self.queue.finish()
-        finally:
-            self._programs.known.clear()
-            self._queues.clear()
-            self.__dict__.pop("_guesses", None)
-            if (context := self.__dict__.get("_cuda")) is not None:
-                context.release()
-            with self._pool_lock:
-                self._pool.stop_holding()
+        with self._current:
+            try:
+                self.queue.finish()
+            finally:
+                self._programs.known.clear()
+                self._queues.clear()
+                self.__dict__.pop("_guesses", None)
+                if (context := self.__dict__.get("_cuda")) is not None:
+                    context.release()
+                with self._pool_lock:
+                    self._pool.stop_holding()
 
 
 def _has_no_order(queue: cl.CommandQueue) -> bool:

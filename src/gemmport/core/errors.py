@@ -73,7 +73,7 @@ class LaunchError(GemmportError, RuntimeError):
 
 
 class DeviceLostError(LaunchError):
-    """A kernel failed in such a way that nothing runs on the device any more in this process."""
+    """Nothing runs on the device any more in this process, as after a kernel that wrote where nothing is."""
 
 
 class DevicesFailedError(GemmportError, RuntimeError):
