@@ -137,9 +137,29 @@ def loop_contents(files: Files) -> Table:
     return Table([f"`simt`'s loop in float32, {tile}, operands as stored (sm_90)", "instructions>"], rows)
 
 
+def rescheduling(files: Files) -> Table:
+    """docs/ports.md: processor time of the pass, by earlier codes and today's; a dash where a code leaves a loop as it is."""
+    document = files.document("sm_90/study/rescheduling.json")
+    *before, today = document["codes"]
+    rows = []
+    for own in document["results"]:
+        codes = own["codes"]
+        seconds = {name: codes[name]["seconds"]["cpu"]["median"] for name in (*before, today)}
+        ratios = [
+            f"{seconds[name] / seconds[today]:.1f}" if codes[name]["sha256"] == codes[today]["sha256"] else "–"
+            for name in before
+        ]
+        tiles = "shared" if own["shared"] else "whole"
+        cells = (f"{seconds[name]:.3f}" for name in (*before, today))
+        rows.append([own["dtype"], str(own["m"]), own["ops"], tiles, *cells, *ratios])
+    head = [*(f"{name}, s>" for name in (*before, today)), *(f"× {name}>" for name in before)]
+    return Table(["type", "m = n = k>", "ops", "tiles", *head], rows)
+
+
 RECIPES: dict[str, Recipe] = {
     "reads of FFMAs": reads,
     "cycles of a pass": loop_costs,
+    "time of the order": rescheduling,
     "the loop of simt": loop_contents,
     "as compiled and in order": as_compiled,
     "rows in long turns": long_turns,

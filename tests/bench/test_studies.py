@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 import sys
@@ -40,6 +41,7 @@ import matrix_unit
 import modelled_tiles
 import parameters
 import register_ports
+import rescheduling
 
 with_a_compiler, with_nvdisasm = needs(CUDA_COMPILER), needs(NVDISASM)
 
@@ -49,6 +51,27 @@ HOPPER = DEVICES["NVIDIA sm_90 under CUDA"]
 def run(script: Any, backend: Backend, *arguments: object) -> Result:
     given = ["--device", backend.device.selector, *map(str, arguments)]
     return CliRunner().invoke(script.main, given, catch_exceptions=False)
+
+
+# rescheduling.py
+
+
+@with_a_compiler
+@pytest.mark.machine_code
+def test_the_pass_is_timed_in_a_process_of_its_own(tmp_path: Path) -> None:
+    what, source, groups = next(rescheduling.programs())
+    assert what == {"dtype": "float32", "m": 1000, "ops": "NN", "tile": [64, 128, 16], "shared": False}
+    code = tmp_path / rescheduling.FOLDER
+    code.parent.mkdir()
+    code.symlink_to(rescheduling.ROOT / rescheduling.FOLDER)
+    found = rescheduling.times(source, groups, [("today", tmp_path)], 1, tmp_path)
+    own = found["codes"]["today"]
+    binary = _nvrtc.compile_cuda(loop_costs.as_compiled(source), loop_costs.ARCHITECTURE)
+    better = _sass.rescheduled(binary, groups)
+    assert own["sha256"] == hashlib.sha256(better).hexdigest()
+    assert own["changed"]
+    assert own["cycles"] < found["cycles as compiled"]
+    assert all(each["median"] > 0 for each in own["seconds"].values())
 
 
 # modelled_tiles.py
