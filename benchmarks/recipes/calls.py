@@ -371,6 +371,21 @@ def first_calls(files: Files) -> Table:
     return Table(["m = n = k>", "ops", "type", *heads], rows)
 
 
+def first_calls_by_design(files: Files) -> Table:
+    """docs/startup.md: the first product of a process under CUDA, by what it compiled, in seconds."""
+    names = {
+        "H100, 6d619f1": "h100/startup/first-cuda-own-halves", "H100, 24830d9": "h100/startup/first-cuda",
+        "H200, 988daf7": "h200/startup/first-cuda-no-loops", "H200, a89e4b8": "h200/startup/first-cuda",
+    }  # fmt: skip
+    found = {name: some(files.results(f"{file}.json"), place="first") for name, file in names.items()}
+    rows = []
+    for row in found["H100, 6d619f1"]:
+        kind = {name: row[name] for name in ("n", "ops", "dtype")}
+        cells = (f"{one(results, **kind)['first']:.2f}" for results in found.values())
+        rows.append([str(row["n"]), row["ops"], row["dtype"], *cells])
+    return Table(["m = n = k>", "ops", "type", *(f"{name}>" for name in names)], rows)
+
+
 def starts(files: Files) -> Table:
     """docs/startup.md: the first product of a process, and the floors."""
     rows = []
@@ -412,5 +427,6 @@ RECIPES: dict[str, Recipe] = {
     "a model on the H200": model,
     "calls of other host arrays": host_operands,
     "first calls on a GPU": first_calls,
+    "first calls by design": first_calls_by_design,
     "starts": starts,
 }
