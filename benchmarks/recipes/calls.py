@@ -220,6 +220,27 @@ def rounded_as_called(files: Files) -> Table:
     return Table(["m × n × k", "ops", "launches", "µs>", "`torch.matmul`, µs>", "×>"], rows)
 
 
+def squares_called(files: Files) -> Table:
+    """docs/calls.md: squares as called, of each library's arrays, beside its own product, back to back."""
+    rows = []
+    for backend, name in {"CUDA": "cuda", "OpenCL": "opencl"}.items():
+        results = [own for own in files.results(f"h200/calls/squares-{name}.json") if own["seconds"]]
+        for arrays in dict.fromkeys(own["arrays"] for own in results):
+            for dtype in ("float32", "float64"):
+                row, beside = [backend, arrays, dtype], ""
+                for kind in ("out", "new"):
+                    for size in (1024, 2048, 4096):
+                        found = some(results, arrays=arrays, dtype=dtype, m=size)
+                        ratios = {}
+                        for own in found:
+                            ((beside, baseline),) = own["baselines"].items()
+                            ratios = baseline["ratios"]
+                        row.append(hundredths(ratios[kind]["back_to_back"]) if kind in ratios else EMPTY)
+                rows.append([*row[:3], f"`{beside.removesuffix(' with copies')}`", *row[3:]])
+    heads = (f"{kind}{size}>" for kind in ("`out`, ", "new, ") for size in (1024, 2048, 4096))
+    return Table(["", "arrays", "type", "beside", *heads], rows)
+
+
 def workloads_called(files: Files) -> Table:
     """docs/calls.md: products of published workloads, of PyTorch's tensors."""
     return _summarized(files, "h200/calls/workloads-torch.json")
@@ -227,7 +248,10 @@ def workloads_called(files: Files) -> Table:
 
 def generated_called(files: Files) -> Table:
     """docs/calls.md: products that stand in no file, of PyTorch's tensors, by the seeds that they are drawn from."""
-    names = [f"h200/calls/{file}-torch.json" for file in ("generated", "generated-other", "generated-drawn")]
+    names = [
+        f"h200/calls/{file}-torch.json"
+        for file in ("generated", "generated-other", "generated-drawn", "generated-fresh")
+    ]
     return _side_by_side(files, "seed>", {str(files.document(name)["seed"]): name for name in names})
 
 
@@ -409,6 +433,7 @@ RECIPES: dict[str, Recipe] = {
     "calls in both types": all_calls,
     "calls of device arrays on CPUs": device_calls_cpu,
     "calls on the H200": gpu_calls,
+    "calls of squares on the H200": squares_called,
     "calls on the H200 in OpenCL": gpu_calls_opencl,
     "calls on an H100 in OpenCL": gpu_calls_opencl_today,
     "calls of workloads in halves": workloads_called_in_halves,

@@ -66,6 +66,16 @@ def first_page(files: Files) -> Table:
         results = files.results(SQUARES[dtype])
         ratios = (beside_cublas(one(results, backend=backend, m=size), results) for size in shown)
         rows.append([f"H200, {BACKENDS[backend]}", f"{dtype}, kernels", to, *map(hundredths, ratios)])
+        arrays, whose = {"cuda": ("torch", "PyTorch's tensors"), "opencl": ("pyopencl", "PyOpenCL's arrays")}[backend]
+        called = files.results(f"h200/calls/squares-{backend}.json")
+        ratios = (
+            one(called, arrays=arrays, dtype=dtype, m=size)["baselines"]["torch.matmul"]["ratios"]["out"][
+                "back_to_back"
+            ]
+            for size in shown
+        )
+        beside = "`torch.matmul`" if backend == "cuda" else "`torch.matmul` under CUDA"
+        rows.append([f"H200, {BACKENDS[backend]}", f"{dtype}, calls with {whose}", beside, *map(hundredths, ratios)])
     found = [ratio(result, "cublas") for result in some(files.results(WORKLOADS), backend="cuda")]
     rows.append(
         ["H200, CUDA", f"float32, {len(found)} products of published workloads", "cuBLAS",
