@@ -219,6 +219,25 @@ class TestWhileAGraphIsCaptured:
         assert len(driver.given_back) == 1
 
 
+@pytest.mark.parametrize(("known", "result", "pageable"), [
+    ("all", 0, False), ("begin", 0, True), ("end", 0, True), ("nothing", 0, True), ("all", 3, True),
+])  # fmt: skip
+def test_memory_of_which_the_driver_knows_both_ends_is_pinned(
+    driver: Driver, monkeypatch: pytest.MonkeyPatch, known: str, result: int, pageable: bool
+) -> None:
+    data = np.zeros(64, np.uint8)
+    begin, end = data.ctypes.data, data.ctypes.data + 63
+    pinned = {"all": {begin, end}, "begin": {begin}, "end": {end}, "nothing": set()}[known]
+
+    def attributes(count: Any, attribute: Any, places: Any, address: Any) -> int:
+        assert (count.value, attribute._obj.value) == (1, 2)
+        ctypes.cast(places._obj, ctypes.POINTER(ctypes.c_uint))[0] = 1 if address.value in pinned else 0
+        return result
+
+    monkeypatch.setattr(driver, "cuPointerGetAttributes", attributes, raising=False)
+    assert _cudahost.is_pageable(data) == pageable
+
+
 class Used:
     """Something that a graph uses."""
 
