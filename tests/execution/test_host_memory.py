@@ -231,6 +231,41 @@ class TestWhatCannotBeUsedInPlace:
             fresh_backend.borrow(np.zeros(4, np.float32))
 
 
+class TestADeviceWithMemoryOfItsOwn:
+    """Or one that is taken for such."""
+
+    @pytest.fixture(autouse=True)
+    def received(self, backend: gp.Backend, monkeypatch: pytest.MonkeyPatch) -> list[np.ndarray]:
+        """The arrays that the device's memory was copied to."""
+        found: list[np.ndarray] = []
+        download = type(backend)._download
+
+        def notes(own: gp.Backend, memory: Any, out: np.ndarray, offset: int, queue: Any) -> None:
+            found.append(out)
+            download(own, memory, out, offset, queue)
+
+        monkeypatch.setattr(type(backend), "_borrow", lambda *_: None)
+        monkeypatch.setattr(type(backend), "_download", notes)
+        return found
+
+    @pytest.mark.parametrize("out", ["dense", "with steps", "column-major", "wider", "an operand", "c"])
+    def test_results_go_straight_to_an_out_in_one_piece(
+        self, backend: gp.Backend, received: list[np.ndarray], out: str
+    ) -> None:
+        a, b, c = numbers(12, 12), numbers(12, 12), numbers(12, 12)
+        expected = a @ b + (2 * c if out == "c" else 0)
+        written = {
+            "dense": np.full((12, 12), np.nan, np.float32), "with steps": np.full((12, 24), np.nan, np.float32)[:, ::2],
+            "column-major": np.full((12, 12), np.nan, np.float32).T, "wider": np.full((12, 12), np.nan), "an operand": a,
+            "c": c,
+        }[out]  # fmt: skip
+        given = {"c": c, "beta": 2} if out == "c" else {}
+        assert gp.gemm(a, b, out=written, device=backend.device, **given) is written
+        np.testing.assert_array_equal(written, expected)
+        straight = any(np.shares_memory(each, written) for each in received)
+        assert straight == (out in ("dense", "c"))
+
+
 class TestRepeated:
     @pytest.fixture
     def bound(self, backend: gp.Backend, monkeypatch: pytest.MonkeyPatch) -> list[Any]:

@@ -13,6 +13,7 @@ from gemmport.api.arguments import Given, HostArray
 from gemmport.api.overlap import is_same_on_host
 from gemmport.api.placement import Placement
 from gemmport.api.product import Choice, Product, enqueue
+from gemmport.backends.array import DeviceArray
 from gemmport.core.errors import DtypeError, ShapeError
 from gemmport.core.layout import element_strides, writable_in_place
 
@@ -24,9 +25,9 @@ def host_product(place: Placement, product: Product, given: Mapping[str, Given],
     result, update = result_of(product, given)
     lent = place.borrow_host(result)
     if lent is None:
-        computed = enqueue(place, product, None, choice).get()
+        computed = enqueue(place, product, None, choice)
         place.as_given = False
-        return computed
+        return _received(computed, result)
     if update:
         product = replace(product, c=lent)
     try:
@@ -38,6 +39,14 @@ def host_product(place: Placement, product: Product, given: Mapping[str, Given],
     operands: list[Any] = [x.value if x.library is None else x.arrays[0] for x in used]
     in_place = not update and place.uses(*operands) and (out is None or out is result)
     place.as_given = place.as_given and in_place
+    return result
+
+
+def _received(computed: DeviceArray, result: HostArray) -> HostArray:
+    """What was computed on a device, on the host: in the array for it, where that lies in one piece, without another copy."""
+    if not computed.size or not result.flags.c_contiguous:
+        return computed.get()
+    computed.backend.download(computed.memory, result, queue=computed.queue)
     return result
 
 
