@@ -45,8 +45,14 @@ def until_gone(stream: int) -> Callable[[], bool]:
         _cudadriver.driver().cuUserObjectRelease(held, ctypes.c_uint(1))
         raise
 
+    owed = [word]
+
     def is_gone() -> bool:
-        return word.value != 0
+        if not word.value:
+            return False
+        while owed:  # the driver writes no more
+            _let_go(owed.pop())
+        return True
 
     return is_gone
 
@@ -67,8 +73,13 @@ def _captured_by(stream: int) -> ctypes.c_void_p:
 
 
 def _hold(word: ctypes.c_uint64) -> None:
-    """Keeps a word of eight bytes for as long as the process lives."""
+    """Keeps a word until `_let_go`, or for as long as the process lives."""
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(word))
+
+
+def _let_go(word: ctypes.c_uint64) -> None:
+    """Ends `_hold`."""
+    ctypes.pythonapi.Py_DecRef(ctypes.py_object(word))
 
 
 def _never() -> bool:

@@ -23,7 +23,11 @@ class Current(RuntimeErrors):
     """The runtime's errors as ours; OpenCL's context is current nowhere."""
 
     def __init__(self, device: DeviceInfo, queue: Any, lose: Callable[[DeviceLostError], object]) -> None:
-        """Takes also the backend's own queue, and what is told when the device is lost, and raises then."""
+        """Of a device.
+
+        Args:
+            queue: the backend's own. lose: is called with the error where the device is lost; it raises.
+        """
         super().__init__(device, cl.Error, cl.MemoryError)
         self._queue, self._lose = queue, weakref.WeakMethod(lose)
 
@@ -39,7 +43,9 @@ class Current(RuntimeErrors):
         super().translate(error)
 
     def _is_lost(self, error: cl.Error) -> bool:
-        """Whether the runtime says so, or takes no more work on our queue. Where that lacks memory, it does not say so."""
+        """Whether the device is lost: the runtime says so, or our queue refuses a flush. A refusal for want of memory does not
+        count.
+        """
         if getattr(error, "code", None) == cl.status_code.DEVICE_NOT_AVAILABLE:
             return True
         try:

@@ -647,7 +647,9 @@ class OpenCL(Backend):
             raise LaunchError(f"queue must be a pyopencl.CommandQueue of {self.device.label}; got {queue!r}")
         if queue == self.queue:
             return None
-        if queue.context != self.context or queue.device != self._device:
+        with self.current():  # whose context may be gone (intel-queue-context)
+            ours = queue.context == self.context and queue.device == self._device
+        if not ours:
             raise LaunchError(f"this queue is of another context or device; make it with the .context of {self!r}")
         return queue
 

@@ -1,4 +1,4 @@
-"""Products on the way of a call, for NVIDIA's compute-sanitizer, which slows them down a hundred times. Each must be exact.
+"""Products on the way of a call, for NVIDIA's compute-sanitizer. Each must be exact.
 
     compute-sanitizer --tool memcheck python benchmarks/sanitized.py
 

@@ -1,4 +1,4 @@
-"""A device on which nothing runs any more: the call that finds it out says so, and each after it, by one type and by name."""
+"""A device is lost. The call that finds it out raises `DeviceLostError`, which names it, and so does each call after it."""
 
 from __future__ import annotations
 
