@@ -15,14 +15,14 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -1276,7 +1276,8 @@ class _Kind:
         if self.name == "torch":
             self.module.cuda._sleep(200_000_000)
         else:
-            x = self.module.ones((4096, 4096), np.float32)
+            numbers = self.module.numpy if self.name == "jax" else self.module
+            x = numbers.ones((4096, 4096), np.float32)
             for _ in range(30):
                 x = x @ x * np.float32(1e-4)
 
@@ -1355,7 +1356,7 @@ class TestCudaLibraries:
 
     def test_products_that_lie_alike_are_planned_once(self, kind: _Kind, monkeypatch: pytest.MonkeyPatch) -> None:
         if kind.name == "jax":
-            pytest.skip(beyond("JAX", "its arrays tell how they lie through DLPack alone"))
+            pytest.skip(beyond("JAX", "its arrays are not written: TestJAXComputesTheNext"))
         planned: list[Any] = []
         product = sys.modules["gemmport.api.product"]
         choose = product.bind_or_choose
@@ -1468,6 +1469,98 @@ class TestCudaLibraries:
         with pytest.raises(gp.ArrayError, match="out overlaps a"):
             gemm(x[:10], x[10:], out=x[5:15])
         gemm(x[:10], x[:10], beta=1, c=x[10:], out=x[10:])
+
+
+class TestJAXComputesTheNext:
+    """Products of JAX's arrays that lie as those before did are computed by JAX, with ours inside."""
+
+    PRODUCTS: ClassVar[dict[str, Callable[..., Any]]] = {
+        "matmul": lambda x, y, _: gp.matmul(x, y),
+        "named": lambda x, y, _: gp.matmul(x, y, kernel="naive", precision="full", deterministic=True),
+        "gemm": lambda x, y, _: gp.gemm(y, x, trans_a=True, trans_b="T"),
+        "added": lambda x, y, z: gp.gemm(x, y, c=z, beta=1.0),
+    }
+
+    @pytest.fixture(autouse=True)
+    def nothing_is_kept(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(repeated, "_known_of_libraries", {})
+
+    @pytest.mark.parametrize("name", PRODUCTS)
+    def test_and_give_the_same(self, name: str, never_waits: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+        jax, product = _Kind("jax"), self.PRODUCTS[name]
+        for dtype in (np.float32, np.float16, "bfloat16"):
+            for number in range(4):
+                a, b, c = (integers(shape, np.float32) + number for shape in ((33, 45), (45, 17), (33, 17)))
+                x, y, z = (jax.array(each).astype(dtype) for each in (a, b, c))
+                wanted = (a @ b).T if name == "gemm" else a @ b + (c if name == "added" else 0)
+                with monkeypatch.context() as patch, never_waits() if number else nullcontext():
+                    if (
+                        number > 1
+                    ):  # the first is enqueued from outside, and JAX's first looks at its arrays more closely
+                        patch.setattr(type(cuda_backend()), "adopt", lambda *_, **__: pytest.fail("looked at anew"))
+                    found = product(x, y, z)
+                assert jax.is_own(found)
+                assert found.dtype == x.dtype
+                np.testing.assert_array_equal(
+                    jax.get(found).astype(np.float32), wanted.astype(x.dtype).astype(np.float32)
+                )
+
+    def test_in_the_precision_of_the_caller(self) -> None:
+        jax, own = _Kind("jax"), cuda_backend()
+        a, b = (np.random.default_rng(5).random(shape, np.float32) for shape in ((64, 96), (96, 32)))
+        x, y = jax.array(a), jax.array(b)
+        for word in ("tf32", "full", "tf32"):
+            wanted = gp.matmul(own.asarray(a), own.asarray(b), precision=word).get()
+            for _ in range(3):
+                with gp.precision(word):
+                    np.testing.assert_array_equal(jax.get(gp.matmul(x, y)), wanted)
+                np.testing.assert_array_equal(jax.get(gp.matmul(x, y, precision=word)), wanted)
+
+    @pytest.mark.parametrize("alpha", [1.0, 2.0], ids=["by JAX", "from outside"])
+    def test_memory_is_used_again_in_order(self, alpha: float) -> None:
+        """Operands that are let go, and what JAX then puts where they were, while products are still to come."""
+        jax = _Kind("jax")
+        numbers, shape = jax.module.numpy, (1024, 1024)
+        identity = numbers.eye(shape[0], dtype=np.float32)
+        gemm(identity, identity, alpha=alpha)
+        for _ in range(3):
+            results = []
+            jax.delay()
+            for number in range(24):
+                x = numbers.full(shape, number, np.float32)
+                results.append(gemm(x, identity, alpha=alpha))
+                del x
+            for number, found in enumerate(results):
+                np.testing.assert_array_equal(jax.get(found), np.full(shape, alpha * number, np.float32))
+
+    def test_what_fails_then_names_its_error(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        jax = _Kind("jax")
+        a, b = pair((40, 24), (24, 8))
+        x, y = jax.array(a), jax.array(b)
+        for _ in range(2):
+            gp.matmul(x, y)
+        with monkeypatch.context() as patch:
+            patch.setattr(sys.modules["gemmport.api.within"], "PrecisionContext", _Refuses)
+            with pytest.raises(jax.module.errors.JaxRuntimeError, match="UnsupportedError: refused"):
+                gp.matmul(x, y).block_until_ready()
+        np.testing.assert_array_equal(jax.get(gp.matmul(x, y)), a @ b)
+
+    def test_by_threads_at_once(self) -> None:
+        jax = _Kind("jax")
+        a, b = pair((128, 64), (64, 128))
+
+        def several(number: int) -> None:
+            x, y = jax.array(a + number), jax.array(b)
+            for found in [gp.matmul(x, y) for _ in range(50)]:
+                np.testing.assert_array_equal(jax.get(found), (a + number) @ b)
+
+        with ThreadPoolExecutor(8) as pool:
+            list(pool.map(several, range(16)))
+
+
+class _Refuses:
+    def __init__(self, _: str | None) -> None:
+        raise gp.UnsupportedError("refused")
 
 
 def test_all_libraries_share_one_context() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -19,6 +18,7 @@ if JAX_ON_CPUS.is_here():
     import jax.numpy as jnp
 
     import gemmport.jax as gj
+    from gemmport.execution import xla
     from gemmport.jax import handlers
 
 pytestmark = needs(JAX_ON_CPUS)
@@ -59,11 +59,9 @@ def wide() -> Iterator[None]:
         jax.config.update("jax_enable_x64", False)
 
 
-def place(array: np.ndarray | gp.DeviceArray) -> int:
-    """The address of an array of a product: NumPy's over the host's memory, or the library's own over CUDA's."""
-    if isinstance(array, np.ndarray):
-        return array.ctypes.data
-    return array.memory.handle + array.offset * array.itemsize
+def place(array: Any) -> int:
+    """The address of an array of XLA's: NumPy's over the host's memory, or one on a GPU."""
+    return array.ctypes.data if isinstance(array, np.ndarray) else array.pointer
 
 
 @pytest.fixture
@@ -196,33 +194,37 @@ def test_on_cuda_the_stream_is_the_one_that_xla_names(monkeypatch: pytest.Monkey
     """No GPU is here: what XLA hands over is made up, and what would be multiplied is looked at."""
     import ctypes  # noqa: PLC0415 - of this test alone
 
-    from gemmport.jax import frames  # noqa: PLC0415
-
     seen: list[Any] = []
 
     def told(address: int) -> None:
-        given = frames._StreamArguments.from_address(address)
+        given = xla._StreamArguments.from_address(address)
         assert given.context == 77
         given.stream = 4096
 
-    def adopted(name: str, foreign: Any) -> Any:
-        assert name == "cuda"
-
-        def adopt(foreign: Any, home: Any) -> Any:
-            seen.append((foreign.__cuda_array_interface__, home))
-            return gp.DeviceArray(None, SimpleNamespace(), foreign.buffer.shape, np.dtype(np.uint16), (1,) * 2)  # type: ignore[arg-type]
-
-        return SimpleNamespace(adopt=adopt)
-
-    function = frames._Function(told)
-    api = frames._Api(stream=ctypes.cast(function, ctypes.c_void_p).value)
-    frame = frames._Frame(api=ctypes.pointer(api), context=77)
-    kind = jnp.dtype("bfloat16")
-    a, b, out = (frames.Buffer(pointer, shape, kind) for pointer, shape in ((16, (3, 2)), (32, (3, 4)), (64, (2, 4))))
-    monkeypatch.setattr(handlers, "backend_of", adopted)
-    monkeypatch.setattr(handlers, "matmul", lambda *operands, out, **_: seen.append((*operands, out)))
-    handlers._on_cuda(frames.Call((a, b), out, handlers.Choices(trans_a=True).written().encode(), frame))
-    assert [(where["data"], where["shape"], home) for where, home in seen[:3]] == [
-        ((16, False), (3, 2), 4096), ((32, False), (3, 4), 4096), ((64, False), (2, 4), 4096),
-    ]  # fmt: skip
-    assert [(each.shape, each.dtype) for each in seen[3]] == [((2, 3), kind), ((3, 4), kind), ((2, 4), kind)]
+    function = xla._Function(told)
+    api = xla._Api(stream=ctypes.cast(function, ctypes.c_void_p).value)
+    bfloat16, kind = 16, jnp.dtype("bfloat16")
+    arrays = [
+        ctypes.pointer(xla._Buffer(dtype=bfloat16, data=pointer, rank=2, dims=(ctypes.c_int64 * 2)(*shape)))
+        for pointer, shape in ((16, (3, 2)), (None, (3, 4)), (64, (2, 4)))
+    ]
+    text = handlers.Choices(trans_a=True).written().encode()
+    held = ctypes.create_string_buffer(text)
+    how = ctypes.pointer(xla._Text(start=ctypes.addressof(held), length=len(text)))
+    buffer = ctypes.POINTER(xla._Buffer)
+    frame = xla._Frame(
+        api=ctypes.pointer(api),
+        context=77,
+        arguments=xla._Buffers(count=2, values=(buffer * 2)(*arrays[:2])),
+        results=xla._Buffers(count=1, values=(buffer * 1)(arrays[2])),
+        attributes=xla._Attributes(count=1, values=(ctypes.POINTER(xla._Text) * 1)(how)),
+    )
+    monkeypatch.setattr(handlers, "matmul", lambda *operands, out, **_: seen.extend((*operands, out)))
+    handlers._on_cuda(xla.Call(frame))
+    assert [(each.pointer, each.shape, each.strides, each.dtype, each.stream) for each in seen] == [
+        (16, (2, 3), (1, 2), kind, 4096),
+        (64, (3, 4), (4, 1), kind, 4096),  # what has no memory lies where the result does
+        (64, (2, 4), (4, 1), kind, 4096),
+    ]
+    told_of = seen[0].__cuda_array_interface__
+    assert (told_of["data"], np.dtype(told_of["typestr"]), told_of["strides"]) == ((16, False), kind, (2, 4))

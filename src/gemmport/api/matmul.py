@@ -42,6 +42,7 @@ from gemmport.api.sharded import Places, devices_of, place_of, put
 from gemmport.api.sharded import with_axis as with_axis_of_any
 from gemmport.api.streamed import NO_BOUNDS, Bounds
 from gemmport.api.views import Array, broadcast, broadcast_to, is_column_major, joined, moved, view, with_axis
+from gemmport.api.within import Again, keep_within
 from gemmport.backends.array import DeviceArray, as_numpy, check_plain, dense_strides
 from gemmport.contracts.kernel import Parameters
 from gemmport.core.device import DeviceInfo
@@ -160,6 +161,8 @@ def matmul(
         bounds = Bounds.of(device_memory, host_memory, checkpoint, progress)
     elif plain and params is None and config is None and devices is None and room is None:
         choices: Hashable = ("matmul", kernel) if precision is within else ("matmul", kernel, precision, within)
+        if deterministic is not False:
+            choices = choices, deterministic
         if scales is None:
             wanted, product = repeated.again(a, b, None, out, choices, backend, device)
         else:
@@ -407,7 +410,14 @@ def _on_a_device(
         product = place.backend.empty(shape, dtype)
         _product(left, right, product, dtype, how)
         assign(cast("DeviceArray", broadcast_to(product, target.shape)), target, queue=place.queue)
-    return place.delivered(result)
+    delivered = place.delivered(result)
+    if not scales:
+        choice: Choice = how["choice"]
+        again = Again.of(
+            matmul, choice.within, kernel=choice.kernel, precision=choice.precision, deterministic=choice.deterministic
+        )
+        keep_within(wanted, again, (a, b), delivered)
+    return delivered
 
 
 def _takes(out: DeviceArray, a: Array, b: Array, shape: tuple[int, ...], dtype: np.dtype[Any]) -> bool:

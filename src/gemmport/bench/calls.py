@@ -359,10 +359,7 @@ class _Arrays:
         if self._is_update:
             scalars = {"alpha": self.problem.alpha, "beta": self.problem.beta}
             multiply = partial(gemm, self.a, self.b, c=self.c, **scalars, **options)
-        return {
-            result: Caller(partial(multiply, out=out), self.library.wait_for_ours)
-            for result, out in self.targets.items()
-        }
+        return {result: Caller(partial(multiply, out=out), self.library.wait) for result, out in self.targets.items()}
 
     def own(self) -> dict[Result, Caller]:
         """The library's product of them."""

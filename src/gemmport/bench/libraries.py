@@ -92,11 +92,7 @@ class Library(ABC):
         raise NotImplementedError(f"{self.name} has no product with alpha and beta")
 
     def wait(self, result: Any) -> None:
-        """Waits for what the library enqueued, a product of its own last of all."""
-
-    def wait_for_ours(self, result: Any) -> None:
-        """Waits for products of gemmport, `result` the last of them."""
-        self.wait(result)
+        """Waits for what was enqueued on the library's arrays, a product last of all."""
 
     @contextmanager
     def precise(self, precision: str = FULL) -> Iterator[None]:
@@ -355,11 +351,6 @@ class _JAX(Library):
 
     def wait(self, result: Any) -> None:
         result.block_until_ready()
-
-    def wait_for_ours(self, result: Any) -> None:
-        self.wait(result)
-        if not self._on_host:  # JAX takes a result over when it is enqueued, and knows nothing of our queue
-            self.backend.synchronize()
 
     @contextmanager
     def precise(self, precision: str = FULL) -> Iterator[None]:

@@ -1,7 +1,8 @@
 """Arrays of other libraries: which library one is of, on which stream it works, and how a result becomes an array of its kind.
 
 A library is recognized by the module of an array's type and taken from `sys.modules`: none is imported here. Their names for
-things, as far as they are used here, stand in this module alone; how memory is read in place is each backend's matter.
+things, as far as they are used here, stand in this module alone, but for JAX's computations (`gemmport.execution.jax_calls`);
+how memory is read in place is each backend's matter.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import cached_property
 from types import ModuleType
 from typing import Any, ClassVar, TypeAlias, TypeVar, cast
@@ -26,7 +28,10 @@ from gemmport.core import dlpack
 from gemmport.core.dtypes import is_named_by_ml_dtypes
 from gemmport.core.errors import ArrayError, DtypeError
 from gemmport.core.problem import ALLOCATION_ALIGNMENT
+from gemmport.execution import jax_calls
+from gemmport.execution.jax_calls import Work
 from gemmport.execution.selection import backend_of
+from gemmport.execution.xla import GPUArray
 
 HostArray = npt.NDArray[Any]
 
@@ -180,6 +185,15 @@ class Library(ABC):
         """A result as an array of this library, over the same memory."""
         return array
 
+    def computation(self, work: Work, operands: Sequence[Any], result: Any) -> Callable[..., Any] | None:
+        """What computes others like a result, of operands like these: the library, with work of ours within; None where it lets
+        others enqueue that themselves.
+
+        Args:
+            operands, result: arrays that are the library's own.
+        """
+        return None
+
     def to_host(self, array: Any) -> HostArray:
         """An array in the host's memory as one of NumPy, over the same memory where the library allows it."""
         return np.asarray(array)
@@ -326,7 +340,10 @@ class _CuPy(Library):
 
 
 class _JAX(Library):
-    """JAX, whose arrays never change: a result is handed to it when its computation is enqueued."""
+    """JAX, whose arrays never change, and whose memory is in order on a stream that only its compiler's calls are told.
+
+    The first of a kind is computed on that stream from outside, and handed to JAX when it is enqueued; the next by JAX.
+    """
 
     name, move = "jax", "jax.device_put(array, device)"
     writable = False
@@ -344,6 +361,24 @@ class _JAX(Library):
             )
         return platforms == {"cpu"}
 
+    def queue(self, array: Any) -> int | None:
+        return jax_calls.stream_of(self.module, array.device)
+
+    def view(self, array: Any) -> tuple[Hashable, Any] | None:
+        if array.platform() == "cpu":
+            return None
+        return (array.sharding, array.dtype, array.shape), array  # JAX finds its memory itself, wherever it begins
+
+    def stream(self, array: Any) -> None:
+        return None
+
+    def exposed(self, array: Any) -> Any:
+        return _ReadyOn(array, self.queue(array))
+
+    def computation(self, work: Work, operands: Sequence[Any], result: Any) -> Callable[..., Any] | None:
+        made = jax_calls.computation(self.module, work, operands, result.shape, result.dtype)
+        return cast("Callable[..., Any] | None", made)
+
     def views_on_host(self, a: Any, b: Any, c: Any, out: Any) -> Lent | None:
         if out is not None:
             return None
@@ -357,6 +392,55 @@ class _JAX(Library):
 
     def from_host(self, array: HostArray) -> Any:
         return self.module.numpy.asarray(array)
+
+
+@dataclass(frozen=True)
+class _ReadyOn:
+    """An array of JAX's as it is read: the stream on which it is used waits until it is there, for other streams of JAX's make
+    arrays, too, such as copies from the host.
+
+    Attributes:
+        stream: None where whoever reads it says which.
+    """
+
+    array: Any
+    stream: int | None
+
+    def __dlpack_device__(self) -> Any:
+        return self.array.__dlpack_device__()
+
+    def __dlpack__(self, *, stream: int) -> object:
+        return self.array.__dlpack__(stream=stream if self.stream is None else self.stream)
+
+
+class _XLA(Library):
+    """What XLA, JAX's compiler, hands to functions that it calls: it says on which stream."""
+
+    name = "XLA"
+
+    def on_host(self, array: GPUArray) -> bool:
+        return False
+
+    def queue(self, array: GPUArray) -> int:
+        return array.stream
+
+    stream = queue
+
+    @cached_property
+    def _device_at(self) -> Callable[[int], int]:
+        """What tells the device by an address."""
+        backends.load(self.backend)  # which says what to install where PyCUDA is missing
+        from gemmport.backends import _cudadriver  # noqa: PLC0415 - imports PyCUDA
+
+        return _cudadriver.pointer_device
+
+    def view(self, array: GPUArray) -> tuple[Hashable, int]:
+        address = array.pointer
+        return (array.dtype, array.shape, array.strides, address & _ALIGNED), address
+
+    def views(self, a: GPUArray, b: GPUArray, c: GPUArray | None, out: GPUArray) -> Views | None:
+        lying, *others = cast("Views", super().views(a, b, c, out))
+        return (self._device_at(a.pointer), lying), *others  # XLA has all arrays of a call on one device
 
 
 class _PyOpenCL(Library):
@@ -483,13 +567,15 @@ def untraced(function: F) -> F:
 
 _LIBRARIES = {library.name: library for library in (_Torch(), _CuPy(), _JAX(), _PyOpenCL())}
 _ROOTS = {"jaxlib": "jax"}
-_OTHER = _Other()
+_OTHER, _OF_XLA = _Other(), _XLA()
 
 
 def library_of(value: object) -> Library | None:
     """The library whose array a value is; None for what NumPy makes an array of itself, and for our own device arrays."""
     if isinstance(value, np.ndarray | np.generic | DeviceArray):
         return None
+    if isinstance(value, GPUArray):
+        return _OF_XLA
     root = type(value).__module__.partition(".")[0]
     known = _LIBRARIES.get(_ROOTS.get(root, root))
     if known is not None:
@@ -501,7 +587,7 @@ def library_of(value: object) -> Library | None:
     return None
 
 
-_OF_TYPES: dict[type, Library | None] = {}
+_OF_TYPES: dict[type, Library | None] = {GPUArray: _OF_XLA}
 
 
 def library_of_type(kind: type) -> Library | None:

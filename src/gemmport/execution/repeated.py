@@ -280,6 +280,20 @@ class Otherwise:
         return None if out is not None and not out.flags.writeable else self.compute(a, b, out)
 
 
+@dataclass(frozen=True)
+class WithinTheirs:
+    """A product that a library computes in computations of its own, in which the work is ours."""
+
+    compute: Callable[..., Any]
+    usable = True
+
+    def of_library_arrays(
+        self, library: Library, memory: tuple[Any, ...], home: Any, a: Any, b: Any, c: Any, out: None, queue: None
+    ) -> Any:  # fmt: skip
+        """As that of `Repeated`."""
+        return self.compute(a, b) if c is None else self.compute(a, b, c)
+
+
 def _scratch_of(library: Library, like: Any, nbytes: int, lent: list[Any]) -> Memory:
     """Memory beside a library's array, in the order of its stream, as long as `lent` is."""
     lent.append(library.empty(like, (nbytes,), np.dtype(np.uint8)))
@@ -300,7 +314,7 @@ class InShards(Protocol):
 _known: dict[Hashable, Repeated | Otherwise] = {}
 """Products of host arrays. Those of a device's arrays are kept by its backend."""
 
-_known_of_libraries: dict[Hashable, Repeated] = {}
+_known_of_libraries: dict[Hashable, Repeated | WithinTheirs] = {}
 """Products of other libraries' arrays on devices."""
 
 
@@ -485,6 +499,8 @@ def keep_of_device_arrays(
         library: that the arrays are of; None for ours.
         home: the queue that the library is to work on, on all of them, for the product to be kept.
     """
+    if library is not None and not library.writable:
+        return  # its next result is not written from outside
     used = (*operands, *scales, result)
     spans = [(low * x.dtype.itemsize, high * x.dtype.itemsize) for x in used for low, high in (x.reach,)]
     if library is not None and any(x.memory.access.home != home for x in used):
@@ -502,13 +518,19 @@ def keep_otherwise(wanted: Hashable, found: Otherwise | None) -> None:
         _keep(_known, wanted, found)
 
 
+def keep_within(wanted: Hashable, compute: Callable[..., Any] | None) -> None:
+    """Keeps how a library computes products of a key by itself; of None it keeps none."""
+    if wanted is not None and compute is not None:
+        _keep(_known_of_libraries, wanted, WithinTheirs(compute))
+
+
 def keep_in_shards(wanted: Hashable, a: ShardedArray, found: InShards) -> None:
     """Keeps a product of arrays in shards, of which A was one, for others of its key; of None it keeps none."""
     if wanted is not None:
         _keep(a.shards[0].backend.kept, wanted, found)
 
 
-def _keep(known: dict[Hashable, Any], wanted: Hashable, found: Repeated | Otherwise | InShards) -> None:
+def _keep(known: dict[Hashable, Any], wanted: Hashable, found: Repeated | Otherwise | WithinTheirs | InShards) -> None:
     with suppress(TypeError):  # a choice cannot be a key
         hash(wanted)
         keep(known, wanted, found)

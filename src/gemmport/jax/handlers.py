@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import ctypes
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
 import jax
-import numpy as np
 import numpy.typing as npt
 
 from gemmport.api.matmul import matmul
 from gemmport.api.precision import PrecisionContext
-from gemmport.backends.array import DeviceArray
-from gemmport.execution.selection import backend_of
-from gemmport.jax.frames import Buffer, Call, handler
+from gemmport.execution.xla import Call, GPUArray, handler
 
 ON_CPU, ON_CUDA = "gemmport_matmul_cpu", "gemmport_matmul_cuda"
 """XLA's names of the two."""
@@ -61,47 +57,21 @@ class Choices:
             )
 
 
-def _turned(x: npt.NDArray[Any] | DeviceArray) -> Any:
-    return x.mT if isinstance(x, DeviceArray) else x.swapaxes(-1, -2)  # mT came to NumPy with 2.0
+def _turned(x: npt.NDArray[Any] | GPUArray) -> Any:
+    return x.mT if isinstance(x, GPUArray) else x.swapaxes(-1, -2)  # mT came to NumPy with 2.0
 
 
 def _on_cpu(call: Call) -> None:
-    Choices.read(call.attribute).multiply(*map(_on_host, (*call.operands, call.result)))
-
-
-def _on_host(buffer: Buffer) -> npt.NDArray[Any]:
-    nbytes = buffer.nbytes
-    if not nbytes:  # there may be no memory
-        return np.empty(buffer.shape, buffer.dtype)
-    memory: Any = (ctypes.c_char * nbytes).from_address(buffer.pointer)
-    return np.ndarray(buffer.shape, buffer.dtype, memory)
+    Choices.read(call.attribute).multiply(*(each.on_host() for each in call.arrays))
 
 
 def _on_cuda(call: Call) -> None:
-    stream = call.stream
-    if not call.result.nbytes:
-        return
-    Choices.read(call.attribute).multiply(*(_on_gpu(buffer, stream) for buffer in (*call.operands, call.result)))
-
-
-@dataclass(frozen=True)
-class _Pointer:
-    """XLA's memory on a GPU, as CUDA's libraries hand it to each other."""
-
-    buffer: Buffer
-
-    @property
-    def __cuda_array_interface__(self) -> dict[str, Any]:
-        # Of types that have no name there, bytes stand for elements.
-        typestr = f"|V{self.buffer.dtype.itemsize}" if self.buffer.dtype.isbuiltin != 1 else self.buffer.dtype.str
-        return {"version": 3, "shape": self.buffer.shape, "typestr": typestr, "data": (self.buffer.pointer, False)}
-
-
-def _on_gpu(buffer: Buffer, stream: int) -> DeviceArray:
-    foreign = _Pointer(buffer)
-    array = backend_of("cuda", foreign).adopt(foreign, stream)
-    assert array is not None, "CUDA's backend reads the array interface"
-    return replace(array, dtype=buffer.dtype)
+    arrays, stream = call.arrays, call.stream
+    result = arrays[-1]
+    if result.nbytes:
+        # An operand without elements has no address: it lies where the result does.
+        there = (each if each.pointer else replace(each, pointer=result.pointer) for each in arrays)
+        Choices.read(call.attribute).multiply(*(each.on_gpu(stream) for each in there))
 
 
 def register() -> None:

@@ -1,20 +1,22 @@
-"""What XLA hands to others' functions, and takes from them: the structures of its C interface, as far as they are used here.
+"""What XLA, the compiler of JAX, hands to others' functions, and takes from them: its arrays, its stream, and errors.
 
-They are those of xla/ffi/api/c_api.h, which stands in `jax.ffi.include_dir()`: version 0.1 of an interface that XLA keeps
-stable. Later versions add fields behind these.
+The structures of its C interface are those of xla/ffi/api/c_api.h, which stands in `jax.ffi.include_dir()`: version 0.1 of an
+interface that XLA keeps stable. Later versions add fields behind these.
 """
 
 from __future__ import annotations
 
 import ctypes
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
+from gemmport.backends.array import dense_strides
 from gemmport.core.dtypes import as_dtype
 from gemmport.core.errors import DtypeError, GemmportError
 
@@ -141,7 +143,8 @@ class Buffer:
     dtype: np.dtype[Any]
 
     @classmethod
-    def _of(cls, told: _Buffer) -> Buffer:
+    def of(cls, told: _Buffer) -> Buffer:
+        """As XLA describes it."""
         return cls(told.data or 0, tuple(told.dims[: told.rank]), _numpy(told.dtype))
 
     @property
@@ -149,20 +152,85 @@ class Buffer:
         """Bytes of its elements."""
         return math.prod(self.shape) * self.dtype.itemsize
 
+    def on_host(self) -> npt.NDArray[Any]:
+        """The array, in the host's memory, as NumPy's."""
+        nbytes = self.nbytes
+        if not nbytes:  # there may be no memory
+            return np.empty(self.shape, self.dtype)
+        memory: Any = (ctypes.c_char * nbytes).from_address(self.pointer)
+        return np.ndarray(self.shape, self.dtype, memory)
 
-@dataclass(frozen=True)
-class Call:
-    """One call by XLA.
+    def on_gpu(self, stream: int) -> GPUArray:
+        """The array, on a GPU, where it is worked on by a stream."""
+        return GPUArray(self.pointer, self.shape, self.dtype, dense_strides(self.shape), stream)
+
+
+@dataclass(eq=False, slots=True)
+class GPUArray:
+    """An array of XLA's on a GPU, which is there as long as the call lasts that XLA makes.
 
     Attributes:
-        operands, result: its arrays.
-        attribute: the text that the call was compiled with.
+        pointer: of its first element.
+        strides: per dimension, in elements.
+        stream: the CUstream on which XLA wants the work.
     """
 
-    operands: Sequence[Buffer]
-    result: Buffer
-    attribute: bytes
-    _frame: _Frame
+    pointer: int
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    strides: tuple[int, ...]
+    stream: int
+
+    @property
+    def ndim(self) -> int:
+        """Number of dimensions."""
+        return len(self.shape)
+
+    @property
+    def mT(self) -> GPUArray:  # noqa: N802 - the array API standard's name
+        """The array with its last two dimensions exchanged, over the same memory."""
+        shape, strides = ((*x[:-2], x[-1], x[-2]) for x in (self.shape, self.strides))
+        return GPUArray(self.pointer, shape, self.dtype, strides, self.stream)
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        # A type that is none of NumPy's has no other name there: NumPy knows it by its own, once ml_dtypes is imported.
+        typestr = self.dtype.str if self.dtype.isbuiltin == 1 else self.dtype.name
+        size = self.dtype.itemsize
+        strides = tuple(step * size for step in self.strides)
+        return {
+            "version": 3,
+            "shape": self.shape,
+            "typestr": typestr,
+            "data": (self.pointer, False),
+            "strides": strides,
+        }
+
+
+class Call:
+    """One call by XLA. What it has is there until it returns."""
+
+    def __init__(self, frame: _Frame) -> None:
+        self._frame = frame
+
+    @property
+    def attribute(self) -> bytes:
+        """The text that the call was compiled with."""
+        text = self._frame.attributes.values[0].contents
+        return ctypes.string_at(text.start, text.length)
+
+    @property
+    def pointers(self) -> list[int]:
+        """Of the first element of each operand, and of the result; 0 where an array has none."""
+        given, made = self._frame.arguments, self._frame.results
+        operands = given.values[: given.count] if given.count else ()
+        return [each.contents.data or 0 for each in (*operands, made.values[0])]
+
+    @property
+    def arrays(self) -> list[Buffer]:
+        """The operands, and the result."""
+        given, made = self._frame.arguments, self._frame.results
+        return [Buffer.of(each.contents) for each in (*given.values[: given.count], made.values[0])]
 
     @property
     def stream(self) -> int:
@@ -190,10 +258,7 @@ def handler(work: Callable[[Call], None]) -> int:
             told.traits = 0
             return None
         try:
-            operands = [Buffer._of(frame.arguments.values[i].contents) for i in range(frame.arguments.count)]
-            text = frame.attributes.values[0].contents
-            attribute = ctypes.string_at(text.start, text.length)
-            work(Call(operands, Buffer._of(frame.results.values[0].contents), attribute, frame))
+            work(Call(frame))
         except BaseException as error:  # noqa: BLE001 - XLA would take what is not told for success
             return _error(frame, error)
         return None

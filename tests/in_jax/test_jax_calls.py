@@ -1,0 +1,160 @@
+"""Computations of JAX's with work of ours within them, of arrays in the host's memory. What gemmport does so on GPUs,
+tests/execution/test_interchange.py has.
+"""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from collections.abc import Iterator
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+
+import gemmport as gp
+from absences import JAX_ON_CPUS, needs
+from exact import integers
+from gemmport.api.within import Again, keep_within
+from gemmport.execution import adapters, jax_calls, repeated
+
+if JAX_ON_CPUS.is_here():
+    import jax
+    import jax.numpy as jnp
+
+pytestmark = needs(JAX_ON_CPUS)
+
+
+@pytest.fixture(autouse=True)
+def on_the_host() -> Iterator[None]:
+    """Also where JAX has a GPU."""
+    with jax.default_device(jax.devices("cpu")[0]):
+        yield
+
+
+@dataclass(frozen=True)
+class Times:
+    """Work: a product, times a number."""
+
+    factor: int = 1
+
+    def __call__(self, *operands: np.ndarray, out: np.ndarray) -> None:
+        a, b = operands
+        np.copyto(out, self.factor * (a @ b))
+
+
+@dataclass(frozen=True)
+class Fails:
+    """Work that does not come to an end."""
+
+    def __call__(self, *_: Any, out: np.ndarray) -> None:
+        raise ValueError(f"nothing is written to {out.shape}")
+
+
+def pair(m: int, k: int, n: int) -> tuple[Any, Any]:
+    return tuple(jnp.asarray(integers(shape, np.float32)) for shape in ((m, k), (k, n)))  # type: ignore[return-value]
+
+
+def of(work: jax_calls.Work, a: Any, b: Any, dtype: Any = np.float32) -> Any:
+    return jax_calls.computation(jax, work, (a, b), (a.shape[0], b.shape[1]), np.dtype(dtype))
+
+
+def test_work_is_done_within_a_computation() -> None:
+    """Each does its own, whatever else was compiled before, and equal ones have one number."""
+    a, b = pair(5, 7, 3)
+    computations = {factor: of(Times(factor), a, b) for factor in (1, 3)}
+    for factor, compute in computations.items():
+        for x, y in ((a, b), (a + 1, b - 1)):
+            found = compute(x, y)
+            assert isinstance(found, jax.Array)
+            np.testing.assert_array_equal(found, factor * (np.asarray(x) @ np.asarray(y)))
+    before = len(jax_calls._sites)
+    of(Times(3), a, b)
+    assert len(jax_calls._sites) == before
+
+
+def test_arrays_with_numbers_are_computed_at_once_where_a_function_is_traced() -> None:
+    a, b = pair(2, 3, 4)
+    computed = []
+
+    @jax.jit
+    def traced(x: Any) -> Any:
+        computed.append(of(Times(5), a, b)(a, b))
+        return x + computed[0]
+
+    found = traced(1.0)
+    assert not isinstance(computed[0], jax.core.Tracer)
+    np.testing.assert_array_equal(found, 1 + 5 * (np.asarray(a) @ np.asarray(b)))
+
+
+def test_nothing_is_converted() -> None:
+    """Arrays of 64 bits that were made while JAX had them are not taken for ones of 32: JAX 0.10 takes them as they are."""
+    _, b = pair(2, 3, 4)
+    jax.config.update("jax_enable_x64", True)
+    try:
+        wide = jnp.asarray(np.array([[1 / 3, 1e300, 2], [0, 1, 2]]))
+        assert of(Times(), wide, b, np.float64) is not None
+    finally:
+        jax.config.update("jax_enable_x64", False)
+    compute = of(Times(), wide, b, np.float64)
+    if compute is not None:
+        found = compute(wide, b)
+        assert found.dtype == np.float64
+        np.testing.assert_array_equal(np.asarray(found), np.asarray(wide) @ np.asarray(b))
+
+
+def test_what_is_elsewhere_is_not_computed_so() -> None:
+    a, b = pair(2, 3, 4)
+    elsewhere = jax.device_put(a, a.sharding.with_memory_kind("pinned_host"))
+    assert of(Times(), elsewhere, b) is None
+    np.testing.assert_array_equal(of(Times(2), a, b)(a, b), 2 * (np.asarray(a) @ np.asarray(b)))
+
+
+@pytest.mark.parametrize("word", [None, "float16"])
+def test_a_product_that_jax_computes_is_the_callers(
+    best_backend: gp.Backend, monkeypatch: pytest.MonkeyPatch, word: str | None
+) -> None:
+    """Arrays that lie as those before did are computed within JAX, with the options and in the precision of who asked first."""
+    monkeypatch.setattr(repeated, "_known_of_libraries", {})
+    # As of arrays on a GPU, of which those of the host are taken for the rest of the test.
+    monkeypatch.setattr(type(adapters.library_of(jnp.ones(1))), "view", lambda _, x: ((x.dtype, x.shape), x))
+    rng = np.random.default_rng(3)
+    a, b, c = (jnp.asarray(rng.random(shape, np.float32)) for shape in ((5, 7), (7, 3), (5, 3)))
+    seen: list[Any] = []
+
+    def product(x: Any, y: Any, z: Any, *, out: Any, **options: Any) -> None:
+        seen.append((x.ctypes.data, out.ctypes.data, options))
+        gp.gemm(x, y, c=z, out=out, beta=1, device=best_backend.device)
+
+    with gp.precision(word) if word else nullcontext():
+        key, _ = repeated.again(a, b, c, None, "some choices")
+        keep_within(key, Again.of(product, word, trans_a="N"), (a, b, c), c)
+    same, found = repeated.again(a, b, c, None, "some choices")
+    assert key == same
+    assert seen == [(a.unsafe_buffer_pointer(), found.unsafe_buffer_pointer(), {"trans_a": "N"})]
+    wanted = gp.gemm(*map(np.asarray, (a, b)), c=np.asarray(c), beta=1, device=best_backend.device, precision=word)
+    np.testing.assert_array_equal(found, wanted)
+
+
+def test_what_fails_is_an_error_of_jax_with_the_message() -> None:
+    a, b = pair(2, 3, 4)
+    with pytest.raises(jax.errors.JaxRuntimeError, match=r"ValueError: nothing is written to \(2, 4\)"):
+        of(Fails(), a, b)(a, b).block_until_ready()
+    np.testing.assert_array_equal(of(Times(), a, b)(a, b), np.asarray(a) @ np.asarray(b))
+
+
+def test_operands_are_let_go() -> None:
+    a, b = pair(2, 3, 4)
+    compute = of(Times(), a, b)
+    compute(a, b).block_until_ready()
+    gone = [weakref.ref(x) for x in (a, b)]
+    del a, b
+    gc.collect()
+    assert [x() for x in gone] == [None, None]
+
+
+def test_the_host_has_no_stream() -> None:
+    with pytest.raises(jax.errors.JaxRuntimeError, match="stream"):
+        jax_calls.stream_of(jax, jax.devices("cpu")[0])
