@@ -32,6 +32,7 @@ import made_up_devices
 from absences import CUPY, GPU, JAX, JAX_ON_CPUS, TORCH, beyond, skip_without
 from exact import integers
 from gemmport import backends, kernels
+from gemmport.api import within
 from gemmport.core import dlpack
 from gemmport.core.dtypes import DTYPES
 from gemmport.execution import adapters, repeated
@@ -1534,13 +1535,16 @@ class TestJAXComputesTheNext:
                 np.testing.assert_array_equal(jax.get(found), np.full(shape, alpha * number, np.float32))
 
     def test_what_fails_then_names_its_error(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        def refused(*_: Any, **__: Any) -> None:
+            raise gp.UnsupportedError("refused")
+
         jax = _Kind("jax")
         a, b = pair((40, 24), (24, 8))
         x, y = jax.array(a), jax.array(b)
         for _ in range(2):
             gp.matmul(x, y)
         with monkeypatch.context() as patch:
-            patch.setattr(sys.modules["gemmport.api.within"], "PrecisionContext", _Refuses)
+            patch.setattr(within.Again, "__call__", refused)
             with pytest.raises(jax.module.errors.JaxRuntimeError, match="UnsupportedError: refused"):
                 gp.matmul(x, y).block_until_ready()
         np.testing.assert_array_equal(jax.get(gp.matmul(x, y)), a @ b)
@@ -1556,11 +1560,6 @@ class TestJAXComputesTheNext:
 
         with ThreadPoolExecutor(8) as pool:
             list(pool.map(several, range(16)))
-
-
-class _Refuses:
-    def __init__(self, _: str | None) -> None:
-        raise gp.UnsupportedError("refused")
 
 
 def test_all_libraries_share_one_context() -> None:
