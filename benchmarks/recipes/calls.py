@@ -225,7 +225,8 @@ def squares_called(files: Files) -> Table:
     rows = []
     for backend, name in {"CUDA": "cuda", "OpenCL": "opencl"}.items():
         results = [own for own in files.results(f"h200/calls/squares-{name}.json") if own["seconds"]]
-        for arrays in dict.fromkeys(own["arrays"] for own in results):
+        # JAX's calls are others since: see `squares_called_since`.
+        for arrays in dict.fromkeys(own["arrays"] for own in results if own["arrays"] != "jax"):
             for dtype in ("float32", "float64"):
                 row, beside = [backend, arrays, dtype], ""
                 for kind in ("out", "new"):
@@ -239,6 +240,39 @@ def squares_called(files: Files) -> Table:
                 rows.append([*row[:3], f"`{beside.removesuffix(' with copies')}`", *row[3:]])
     heads = (f"{kind}{size}>" for kind in ("`out`, ", "new, ") for size in (1024, 2048, 4096))
     return Table(["", "arrays", "type", "beside", *heads], rows)
+
+
+def squares_called_since(files: Files) -> Table:
+    """docs/calls.md: squares as called, of JAX's arrays and of NumPy's under CUDA, over JAX's product and PyTorch's."""
+    results = files.results("h200/calls/squares-jax.json")
+    rows = []
+    for arrays, kind in (("jax", "new"), ("numpy", "out"), ("numpy", "new")):
+        row = [arrays, "a new result" if kind == "new" else "`out`"]
+        for way in ("host", "back_to_back", "awaited"):
+            for size in (1024, 2048, 4096):
+                own = one(results, arrays=arrays, m=size)
+                ((_, baseline),) = own["baselines"].items()
+                row.append(hundredths(baseline["ratios"][kind][way]))
+        rows.append(row)
+    ways = ("until it returns", "back to back", "awaited")
+    return Table(["arrays", "", *(f"{way}, {size}>" for way in ways for size in (1024, 2048, 4096))], rows)
+
+
+def launches_cost(files: Files) -> Table:
+    """docs/calls.md: what launches take in the drivers, in µs, by their number in a call."""
+    results = files.results("h200/study/launch-costs.json")
+    rows = []
+    for number in (1, 2, 3, 5):
+        row = [str(number)]
+        for case in ("launch", "updated graph"):
+            own = one(results, case=case, cycles=20000, number=number)
+            row += [f"{own[way]:.1f}" for way in ("host_us", "call_us", "awaited_us")]
+        for case in ("set and enqueue", "enqueue", "set, enqueue and event"):
+            row.append(f"{one(results, case=case, cycles=0, number=number)['host_us']:.1f}")
+        rows.append(row)
+    ways = ("host", "call", "awaited")
+    heads = (f"{name}: {way}>" for name in ("CUDA", "one graph") for way in ways)
+    return Table(["launches>", *heads, "OpenCL: host>", "arguments kept>", "with an event>"], rows)
 
 
 def workloads_called(files: Files) -> Table:
@@ -324,7 +358,7 @@ def unaligned_results(files: Files) -> Table:
 
 def workloads_called_in_opencl(files: Files) -> Table:
     """docs/calls.md: published workloads of PyOpenCL's arrays beside torch.matmul, and those for which that takes long."""
-    found = [own for own in files.results("h100/calls/workloads-pyopencl.json") if own["baselines"]]
+    found = [own for own in files.results("h200/calls/workloads-pyopencl.json") if own["baselines"]]
     rows = []
     for told, least in (("all", 0.0), ("`torch.matmul` takes 50 µs or more", 50e-6)):
         for way, words in {
@@ -434,6 +468,8 @@ RECIPES: dict[str, Recipe] = {
     "calls of device arrays on CPUs": device_calls_cpu,
     "calls on the H200": gpu_calls,
     "calls of squares on the H200": squares_called,
+    "calls of squares since": squares_called_since,
+    "launches in the drivers": launches_cost,
     "calls on the H200 in OpenCL": gpu_calls_opencl,
     "calls on an H100 in OpenCL": gpu_calls_opencl_today,
     "calls of workloads in halves": workloads_called_in_halves,

@@ -25,9 +25,9 @@ Token = str
 
 CALL_PATH = (
     "api.matmul", "api.gemm", "api.copied", "api.precision", "api.scales", "api.arguments", "api.placement", "api.overlap",
-    "api.views", "api.product", "api.host", "api.plans", "api.sharded", "api.collections", "api.streamed", "outofcore.operands",
-    "execution.repeated", "execution.prepared", "execution.executor", "execution.adapters", "execution._views",
-    "execution.selection", "execution.copies", "core.layout", "runtime.sources", "core.plan",
+    "api.views", "api.product", "api.host", "api.plans", "api.sharded", "api.collections", "api.streamed", "api.within",
+    "outofcore.operands", "execution.repeated", "execution.prepared", "execution.executor", "execution.adapters",
+    "execution._views", "execution.selection", "execution.copies", "core.layout", "runtime.sources", "core.plan",
     "core.problem", "core.precision", "core.dtypes", "core.device", "core.quirks", "runtime.cache", "kernels",
     "backends.array", "backends.base", "backends.segments", "backends.objects", "backends._ordering", "backends._workspace",
     "backends._ending", "backends._ownership", "backends._errors", "backends._compilation", "backends._fork",
@@ -39,7 +39,8 @@ beyond its launches. What is asked only once, such as a plan, is not among them.
 
 _PARTS_OF_CALLS = {
     "cuda": (
-        "core.dlpack", "backends._cudadriver", "backends._cudacontext", "backends._cudamodules", "backends._cudastreams",
+        "core.dlpack", "execution.jax_calls", "execution.xla", "backends._cudadriver", "backends._cudacontext",
+        "backends._cudamodules", "backends._cudastreams",
     ),
     "opencl": ("backends._opencldriver", "backends._addresses"),
 }  # fmt: skip
