@@ -118,6 +118,13 @@ def current_of_libraries() -> list[int]:
     return found
 
 
+def is_on_legacy(array: Any) -> bool:
+    """Whether an array is PyTorch's, which works on it on the legacy stream now."""
+    if type(array).__module__.partition(".")[0] != "torch":
+        return False
+    return bool(sys.modules["torch"].cuda.current_stream(array.device).cuda_stream == LEGACY_HANDLE)
+
+
 def event_handle(event: Any) -> int:
     """The CUevent of `_cudadriver.StreamEvent`, PyTorch's or CuPy's event. No number: the driver would read what lies there.
 

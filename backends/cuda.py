@@ -141,7 +141,7 @@ class CUDA(Backend):
         cu.Context.pop()
 
     def _wrap(self, foreign: Any, home: Any) -> DeviceArray | None:
-        stream = None if home is None else self.as_queue(home)
+        stream, is_told = None if home is None else self.as_queue(home), True
         if (told := _interface(foreign)) is not None:
             if home is None and told.get("stream") is not None:
                 stream = self.as_queue(int(told["stream"]))
@@ -161,7 +161,7 @@ class CUDA(Backend):
             pointer, dtype, shape, strides = told_of.pointer, told_of.dtype, told_of.shape, told_of.strides
             read_only, owner, writer = told_of.read_only, told_of.owner, stream
             if home is None:
-                stream, writer = self.as_queue(streams.LEGACY_HANDLE), None
+                stream, writer, is_told = self.as_queue(streams.LEGACY_HANDLE), None, streams.is_on_legacy(foreign)
         else:
             return None
         if pointer % dtype.itemsize:
@@ -172,6 +172,7 @@ class CUDA(Backend):
         nbytes = (high - low) * dtype.itemsize
         memory = Memory(owner, start, nbytes, alignment=alignment_of(start), read_only=read_only)
         memory.access.home, memory.access.writer = stream, writer
+        memory.access.shared = not is_told  # its owner may use it again on any stream
         if pointer:
             self._check_pointer(pointer)
         return DeviceArray(self, memory, shape, dtype, strides, -low)

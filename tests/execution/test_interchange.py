@@ -1472,6 +1472,37 @@ class TestCudaLibraries:
         gemm(x[:10], x[:10], beta=1, c=x[10:], out=x[10:])
 
 
+class _Untold:
+    """PyTorch's tensor, as of a library that says nothing of its streams."""
+
+    def __init__(self, tensor: Any) -> None:
+        self.tensor = tensor
+
+    def __dlpack_device__(self) -> Any:
+        return self.tensor.__dlpack_device__()
+
+    def __dlpack__(self, *, stream: int, **_: Any) -> object:
+        return self.tensor.__dlpack__(stream=stream)
+
+
+def test_memory_of_a_library_that_tells_no_stream_is_given_back_when_it_is_read() -> None:
+    """The library may use it again at once, on a stream of its own."""
+    torch, backend = _Kind("torch").module, cuda_backend()
+    large = backend.zeros((4096, 4096), np.float32)
+    with torch.cuda.stream(torch.cuda.Stream()):
+        identity = torch.eye(1024, device="cuda")
+        gemm(_Untold(identity), _Untold(identity))
+        for _ in range(3):
+            results = []
+            for number in range(8):
+                gemm(large, large)  # what the product waits for
+                x = torch.full((1024, 1024), float(number), device="cuda")
+                results.append(gemm(_Untold(x), _Untold(identity)))
+                del x
+            for number, found in enumerate(results):
+                np.testing.assert_array_equal(found.get(), np.full((1024, 1024), number, np.float32))
+
+
 class TestJAXComputesTheNext:
     """Products of JAX's arrays that lie as those before did are computed by JAX, with ours inside."""
 
