@@ -6,6 +6,8 @@ import importlib.util
 import json
 import re
 import shlex
+import shutil
+import subprocess
 import sys
 from pathlib import Path
 
@@ -73,6 +75,10 @@ def parse(command: str) -> None:
         script.main.make_context(path.name, arguments[1:])
     elif program == "make":
         assert re.search(rf"^{arguments[0]}:", (BENCHMARKS.parent / "Makefile").read_text("utf-8"), re.MULTILINE)
+    elif program == "gcc":
+        source = next(word for word in arguments if word.endswith(".c"))
+        if shutil.which(program):
+            subprocess.run([program, "-std=c11", "-Wall", "-Wextra", "-Werror", "-fsyntax-only", source], check=True)
     else:
         assert program in MADE_BY_OTHERS
 
@@ -100,7 +106,7 @@ def test_every_file_has_a_command_of_today(command: str, monkeypatch: pytest.Mon
 @pytest.mark.parametrize(
     "command",
     ["gemmport walk", "gemmport run --haste", "python benchmarks/startup.py --haste", "python benchmarks/gone.py",
-     "make haste", "harness",
+     "make haste", "harness", "gcc benchmarks/gone.c",
      "gemmport run --shapes benchmarks/shapes/gone.csv", "gemmport run --kernel simt --set HASTE=1",
      "python benchmarks/parameters.py --kernel simt,batched --trial PRODUCTS=4,HASTE=1"],
 )  # fmt: skip
