@@ -120,9 +120,10 @@ def current_of_libraries() -> list[int]:
 
 def is_on_legacy(array: Any) -> bool:
     """Whether an array is PyTorch's, which works on it on the legacy stream now."""
-    if type(array).__module__.partition(".")[0] != "torch":
+    torch = sys.modules.get("torch")
+    if torch is None or not isinstance(array, torch.Tensor):
         return False
-    return bool(sys.modules["torch"].cuda.current_stream(array.device).cuda_stream == LEGACY_HANDLE)
+    return bool(torch.cuda.current_stream(array.device).cuda_stream == LEGACY_HANDLE)
 
 
 def event_handle(event: Any) -> int:

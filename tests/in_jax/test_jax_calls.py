@@ -5,8 +5,13 @@ tests/execution/test_interchange.py has.
 from __future__ import annotations
 
 import gc
+import os
+import subprocess
+import sys
+import time
 import weakref
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -112,14 +117,18 @@ def test_what_is_elsewhere_is_not_computed_so() -> None:
     np.testing.assert_array_equal(of(Times(2), a, b)(a, b), 2 * (np.asarray(a) @ np.asarray(b)))
 
 
+@pytest.fixture
+def as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """JAX computes products of arrays in the host's memory by itself, as of those on a GPU."""
+    monkeypatch.setattr(repeated, "_known_of_libraries", {})
+    monkeypatch.setattr(type(adapters.library_of(jnp.ones(1))), "computes", lambda *_: True)
+
+
 @pytest.mark.parametrize("word", [None, "float16"])
 def test_a_product_that_jax_computes_is_the_callers(
-    best_backend: gp.Backend, monkeypatch: pytest.MonkeyPatch, word: str | None
+    best_backend: gp.Backend, as_on_a_gpu: None, word: str | None
 ) -> None:
     """Arrays that lie as those before did are computed within JAX, with the options and in the precision of who asked first."""
-    monkeypatch.setattr(repeated, "_known_of_libraries", {})
-    # As of arrays on a GPU, of which those of the host are taken for the rest of the test.
-    monkeypatch.setattr(type(adapters.library_of(jnp.ones(1))), "view", lambda _, x: ((x.dtype, x.shape), x))
     rng = np.random.default_rng(3)
     a, b, c = (jnp.asarray(rng.random(shape, np.float32)) for shape in ((5, 7), (7, 3), (5, 3)))
     seen: list[Any] = []
@@ -130,17 +139,89 @@ def test_a_product_that_jax_computes_is_the_callers(
 
     with gp.precision(word) if word else nullcontext():
         key, _ = repeated.again(a, b, c, None, "some choices")
-        keep_within(key, Again.of(product, word, trans_a="N"), (a, b, c), c)
+        keep_within(key, Again.of(product, word, trans_a="N"), c)
     same, found = repeated.again(a, b, c, None, "some choices")
     assert key == same
     assert seen == [(a.unsafe_buffer_pointer(), found.unsafe_buffer_pointer(), {"trans_a": "N"})]
     wanted = gp.gemm(*map(np.asarray, (a, b)), c=np.asarray(c), beta=1, device=best_backend.device, precision=word)
     np.testing.assert_array_equal(found, wanted)
+    for x, y, z in ((b, a, c), (a, b, None), (a, b.astype(np.float16), c)):
+        assert repeated.again(x, y, z, None, "some choices")[1] is None
 
 
-def test_what_fails_is_an_error_of_jax_with_the_message() -> None:
+def test_what_jax_refuses_is_left_to_who_asked(as_on_a_gpu: None) -> None:
     a, b = pair(2, 3, 4)
-    with pytest.raises(jax.errors.JaxRuntimeError, match=r"ValueError: nothing is written to \(2, 4\)"):
+    key, _ = repeated.again(a, b, None, None, "some choices")
+    repeated.keep_within(key, Times(), (2, 4), np.dtype(np.float32))
+    wanted = np.asarray(a) @ np.asarray(b)
+    for _ in range(2):
+        with jax.disable_jit():
+            assert repeated.again(a, b, None, None, "some choices")[1] is None
+        np.testing.assert_array_equal(repeated.again(a, b, None, None, "some choices")[1], wanted)
+    elsewhere = jax.device_put(a, a.sharding.with_memory_kind("pinned_host"))
+    key, _ = repeated.again(elsewhere, b, None, None, "some choices")
+    repeated.keep_within(key, Times(), (2, 4), np.dtype(np.float32))
+    for _ in range(2):
+        assert repeated.again(elsewhere, b, None, None, "some choices")[1] is None
+
+
+def test_products_in_the_hosts_memory_are_not_left_to_jax(best_backend: gp.Backend) -> None:
+    a, b = pair(5, 6, 7)
+    before = len(jax_calls._sites)
+    for product in (gp.matmul, gp.gemm):
+        for _ in range(3):
+            np.testing.assert_array_equal(product(a, b), np.asarray(a) @ np.asarray(b))
+    assert len(jax_calls._sites) == before
+
+
+@pytest.mark.parametrize("product", [gp.matmul, gp.gemm])
+def test_arrays_that_were_deleted_are_refused(product: Any) -> None:
+    a, b = pair(3, 3, 3)
+    gone = a + 1
+    gone.delete()
+    for x, y in ((gone, b), (a, gone)):
+        with pytest.raises(gp.ArrayError, match=r"was deleted, or donated"):
+            product(x, y)
+
+
+def test_computations_run_where_the_operands_are() -> None:
+    """Whatever the context says in which they are made: a default device, or a mesh, in which JAX makes none."""
+    script = """
+import jax, jax.numpy as jnp, numpy as np
+from gemmport.execution import jax_calls
+
+class Sum:
+    def __call__(self, a, b, *, out): out[...] = a + b
+
+devices, a = jax.devices(), jnp.ones((2, 2), np.float32)
+assert len(devices) == 3
+with jax.default_device(devices[2]):
+    made = jax_calls.computation(jax, Sum(), (a, a), a.shape, a.dtype)
+    assert made(a, a).devices() == {devices[0]}
+assert made(a, a).devices() == {devices[0]}
+b = jax.device_put(a, devices[1])
+assert jax_calls.computation(jax, Sum(), (b, b), a.shape, a.dtype)(b, b).devices() == {devices[1]}
+if hasattr(jax, "set_mesh"):
+    with jax.set_mesh(jax.make_mesh((3,), ("x",))):
+        assert jax_calls.stream_of(jax, devices[0]) is None
+        try:
+            made = jax_calls.computation(jax, Sum(), (a, a), a.shape, a.dtype)
+        except ValueError as error:
+            assert "incompatible devices" in str(error)
+        else:
+            assert made(a, a).sharding == a.sharding
+print("all there")
+"""
+    environment = {
+        **os.environ, "JAX_PLATFORMS": "cpu", "XLA_FLAGS": "--xla_force_host_platform_device_count=3",
+    }  # fmt: skip
+    told = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=False)
+    assert told.stdout == "all there\n", told.stderr
+
+
+def test_what_fails_is_told_at_the_call_or_where_it_is_awaited() -> None:
+    a, b = pair(2, 3, 4)
+    with pytest.raises((ValueError, jax.errors.JaxRuntimeError), match=r"nothing is written to \(2, 4\)"):
         of(Fails(), a, b)(a, b).block_until_ready()
     np.testing.assert_array_equal(of(Times(), a, b)(a, b), np.asarray(a) @ np.asarray(b))
 
@@ -156,5 +237,24 @@ def test_operands_are_let_go() -> None:
 
 
 def test_the_host_has_no_stream() -> None:
-    with pytest.raises(jax.errors.JaxRuntimeError, match="stream"):
-        jax_calls.stream_of(jax, jax.devices("cpu")[0])
+    assert jax_calls.stream_of(jax, jax.devices("cpu")[0]) is None
+
+
+def test_threads_may_be_the_first_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    registered: list[str] = []
+    monkeypatch.setattr(jax_calls, "_sites", [])
+    monkeypatch.setattr(jax_calls, "_numbers", {})
+    monkeypatch.setattr(jax_calls, "TARGET", "gemmport_work_of_a_test")
+    register = jax.ffi.register_ffi_target
+
+    def slowly(*given: Any, **how: Any) -> None:
+        time.sleep(0.05)
+        registered.append(how["platform"])
+        register(*given, **how)
+
+    monkeypatch.setattr(jax.ffi, "register_ffi_target", slowly)
+    a, b = pair(2, 3, 4)
+    with ThreadPoolExecutor(4) as pool:
+        for found in pool.map(lambda factor: of(Times(factor), a, b)(a, b) / factor, range(1, 5)):
+            np.testing.assert_allclose(found, np.asarray(a) @ np.asarray(b), rtol=1e-6)
+    assert registered == ["cpu", "CUDA"]

@@ -230,13 +230,13 @@ def gemm(
             backend=backend, device=device, kernel=kernel, deterministic=True, precision=precision,
         )  # fmt: skip
         product.keep_by_copies(wanted, again, a, b, out)
-    # Others compile a number into their computation, which takes longer than this call.
+    # A library compiles numbers into its computation, which takes longer than this call.
     if scales is None and queue is None and {scalar_key(alpha), scalar_key(beta)} <= _PLAIN_NUMBERS:
         written = Again.of(
             _of_three, within, alpha=alpha, beta=beta, trans_a=trans_a, trans_b=trans_b, dtype=dtype,
             accumulator=accumulator, kernel=kernel, deterministic=deterministic, precision=precision,
         )  # fmt: skip
-        keep_within(wanted, written, (a, b) if c is None else (a, b, c), product.given)
+        keep_within(wanted, written, product.given)
     return product.given
 
 

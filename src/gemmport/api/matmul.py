@@ -416,7 +416,7 @@ def _on_a_device(
         again = Again.of(
             matmul, choice.within, kernel=choice.kernel, precision=choice.precision, deterministic=choice.deterministic
         )
-        keep_within(wanted, again, (a, b), delivered)
+        keep_within(wanted, again, delivered)
     return delivered
 
 

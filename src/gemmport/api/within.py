@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
@@ -43,13 +43,12 @@ class Again:
         return partial(self.product, **dict(self.options))
 
 
-def keep_within(wanted: Hashable, again: Again, operands: Sequence[Any], result: Any) -> None:
-    """Keeps how the library of a result computes others of its kind by itself, where it does so; of None it keeps none.
+def keep_within(wanted: Hashable, again: Again, result: Any) -> None:
+    """Keeps that the library of a result computes others of its kind by itself, where it does so.
 
     Args:
-        wanted: of `repeated.again`.
-        operands: A, B and, where it was given, C, as they were given.
+        wanted: of `repeated.again`; None is not kept.
     """
     library = library_of(result)
-    if wanted is not None and library is not None:
-        repeated.keep_within(wanted, library.computation(again, operands, result))
+    if wanted is not None and library is not None and library.computes(result):
+        repeated.keep_within(wanted, again, result.shape, result.dtype)

@@ -29,7 +29,7 @@ from gemmport.core.dtypes import is_named_by_ml_dtypes
 from gemmport.core.errors import ArrayError, DtypeError
 from gemmport.core.problem import ALLOCATION_ALIGNMENT
 from gemmport.execution import jax_calls
-from gemmport.execution.jax_calls import Work
+from gemmport.execution.jax_calls import Computation, Work
 from gemmport.execution.selection import backend_of
 from gemmport.execution.xla import GPUArray
 
@@ -185,12 +185,20 @@ class Library(ABC):
         """A result as an array of this library, over the same memory."""
         return array
 
-    def computation(self, work: Work, operands: Sequence[Any], result: Any) -> Callable[..., Any] | None:
-        """What computes others like a result, of operands like these: the library, with work of ours within; None where it lets
-        others enqueue that themselves.
+    def computes(self, array: Any) -> bool:
+        """Whether the library itself is to compute products of arrays like one of its own, with work of ours within."""
+        return False
+
+    def computation(
+        self, work: Work, operands: Sequence[Any], shape: tuple[int, ...], dtype: np.dtype[Any]
+    ) -> Computation | None:
+        """What does so for operands like these; None where the library cannot.
 
         Args:
-            operands, result: arrays that are the library's own.
+            operands: arrays that are the library's own. shape, dtype: of the result.
+
+        Raises:
+            What the library raises where it cannot now.
         """
         return None
 
@@ -354,6 +362,7 @@ class _JAX(Library):
                 "this JAX array is traced, by jax.jit, grad or vmap, and has no numbers yet: use gemmport.jax.matmul, or "
                 "multiply outside of the traced function"
             )
+        self._check_held(array)
         platforms = {device.platform for device in array.devices()}
         if len(array.devices()) > 1 or not platforms <= {"cpu", "gpu", "cuda"}:
             raise ArrayError(
@@ -362,10 +371,20 @@ class _JAX(Library):
         return platforms == {"cpu"}
 
     def queue(self, array: Any) -> int | None:
-        return jax_calls.stream_of(self.module, array.device)
+        (device,) = array.devices()
+        return jax_calls.stream_of(self.module, device)
+
+    def _check_held(self, array: Any) -> None:
+        """Raises ArrayError where an array has no memory any more: some of what JAX is asked of it would end the process."""
+        if array.is_deleted():
+            raise ArrayError("this JAX array was deleted, or donated to a computation, and has no numbers any more")
+
+    def computes(self, array: Any) -> bool:
+        self._check_held(array)
+        return bool(array.platform() != "cpu")
 
     def view(self, array: Any) -> tuple[Hashable, Any] | None:
-        if array.platform() == "cpu":
+        if not self.computes(array):
             return None
         return (array.sharding, array.dtype, array.shape), array  # JAX finds its memory itself, wherever it begins
 
@@ -375,15 +394,16 @@ class _JAX(Library):
     def exposed(self, array: Any) -> Any:
         return _ReadyOn(array, self.queue(array))
 
-    def computation(self, work: Work, operands: Sequence[Any], result: Any) -> Callable[..., Any] | None:
-        made = jax_calls.computation(self.module, work, operands, result.shape, result.dtype)
-        return cast("Callable[..., Any] | None", made)
+    def computation(
+        self, work: Work, operands: Sequence[Any], shape: tuple[int, ...], dtype: np.dtype[Any]
+    ) -> Computation | None:
+        return jax_calls.computation(self.module, work, operands, shape, dtype)
 
     def views_on_host(self, a: Any, b: Any, c: Any, out: Any) -> Lent | None:
         if out is not None:
             return None
         for array in (a, b, c):
-            if array is not None and (array.platform() != "cpu" or len(array.devices()) > 1):
+            if array is not None and (self.computes(array) or len(array.devices()) > 1):
                 return None
         return np.asarray(a), np.asarray(b), None if c is None else np.asarray(c), None
 

@@ -6,9 +6,10 @@ JAX uses both again in the order of that stream. So nobody waits for anybody, an
 
 from __future__ import annotations
 
+import logging
 import threading
-from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field
 from functools import cache, cached_property
 from typing import Any, Protocol
 
@@ -16,6 +17,8 @@ import numpy as np
 
 from gemmport.backends.array import dense_strides
 from gemmport.execution.xla import Buffer, Call, GPUArray, handler
+
+log = logging.getLogger(__name__)
 
 TARGET = "gemmport_work"
 """XLA's name of the function that does it."""
@@ -30,10 +33,15 @@ class Work(Hashable, Protocol):
 
 @dataclass(frozen=True)
 class _Site:
-    """What is done at a call in a computation, and shape and type of each operand and of the result there."""
+    """What is done at a call in a computation, and shape and type of each operand and of the result there.
+
+    Attributes:
+        failed: what the work raised last.
+    """
 
     work: Work
     arrays: tuple[tuple[tuple[int, ...], np.dtype[Any]], ...]
+    failed: list[BaseException] = field(default_factory=list, compare=False)
 
     @cached_property
     def strides(self) -> list[tuple[int, ...]]:
@@ -45,6 +53,14 @@ class _Site:
         """Whether the result has no elements."""
         return 0 in self.arrays[-1][0]
 
+    def do(self, *arrays: Any) -> None:
+        """Does the work on the operands and, last, the result."""
+        try:
+            self.work(*arrays[:-1], out=arrays[-1])
+        except BaseException as error:
+            self.failed.append(error)
+            raise
+
 
 _sites: list[_Site] = []
 """Their numbers have been compiled into computations, which JAX may keep: so they stay."""
@@ -53,51 +69,90 @@ _numbers: dict[_Site, int] = {}
 _lock = threading.Lock()
 
 
-def computation(jax: Any, work: Work, operands: Sequence[Any], shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
-    """A computation of JAX's in which some work is done for operands like these.
+@dataclass(frozen=True)
+class Computation:
+    """A computation of JAX's, with work of ours within it, for operands like those that it was made for."""
+
+    site: _Site
+    made: Callable[..., Any]
+
+    def __call__(self, *operands: Any) -> Any:
+        """The result, as an array of JAX's, which is enqueued.
+
+        Raises:
+            ValueError: JAX does not take these operands, or runs no such computation now.
+            What the work raises, where JAX says so at once. Else JAX's error comes where the result is awaited.
+        """
+        self.site.failed.clear()
+        try:
+            return self.made(*operands)
+        except RuntimeError as error:
+            if self.site.failed:
+                raise self.site.failed.pop() from error
+            raise
+
+
+def computation(
+    jax: Any, work: Work, operands: Sequence[Any], shape: tuple[int, ...], dtype: np.dtype[Any]
+) -> Computation | None:
+    """A computation of JAX's in which some work is done for operands like these. It runs where they are.
 
     Args:
         jax: the module, which whoever has its arrays has imported.
-        operands: arrays of JAX's, each on one device.
+        operands: arrays of JAX's.
         shape, dtype: of the result.
 
     Returns:
-        What takes such operands and returns an array of JAX's; None where JAX (before 0.5) calls nobody, where it would convert
-        an operand or the result, and where an operand is not in the device's own memory.
+        None where JAX (before 0.5) calls nobody, where it would convert an operand or the result, and where an operand is on
+        several devices, or not in a device's own memory.
+
+    Raises:
+        What JAX raises where it compiles nothing now, as in the context of a mesh of other devices.
     """
-    if not hasattr(jax, "ffi"):
-        return None
-    _register(jax)
-    if any(len(x.devices()) > 1 or x.sharding.memory_kind not in _MEMORY for x in operands):
+    shardings = [x.sharding for x in operands]
+    if not hasattr(jax, "ffi") or any(
+        len(each.device_set) > 1 or each.memory_kind not in _MEMORY for each in shardings
+    ):
         return None
     types = [*(x.dtype for x in operands), dtype]
-    site = _Site(work, tuple(zip((*(x.shape for x in operands), shape), types, strict=True)))
-    with _lock:
-        number = _numbers.get(site)
-        if number is None:
-            number = _numbers[site] = len(_sites)
-            _sites.append(site)
+    site, number = _numbered(jax, work, tuple(zip((*(x.shape for x in operands), shape), types, strict=True)))
     call = jax.ffi.ffi_call(TARGET, jax.ShapeDtypeStruct(shape, dtype))
     with jax.ensure_compile_time_eval():
-        made = jax.jit(lambda *given: call(*given, how=str(number))).lower(*operands).compile()
-    return made if types == [x.dtype for x in (*made.in_avals[0], made.out_info)] else None
+        lowered = jax.jit(
+            lambda *given: call(*given, how=str(number)), in_shardings=tuple(shardings), out_shardings=shardings[0]
+        ).lower(*(jax.ShapeDtypeStruct(x.shape, x.dtype) for x in operands))
+        if types != [x.dtype for x in (*lowered.in_avals[0], lowered.out_info)]:
+            return None
+        return Computation(site, lowered.compile())
 
 
 _MEMORY = (None, "device", "unpinned_host")
 """Names of the memory in which a GPU, or a CPU, computes."""
 
 
+def _numbered(jax: Any, work: Work, arrays: tuple[tuple[tuple[int, ...], np.dtype[Any]], ...]) -> tuple[_Site, int]:
+    """The site of some work on arrays, and its number, by which JAX's compiler, who knows of it, tells it."""
+    site = _Site(work, arrays)
+    with _lock:
+        if not _sites:  # two at once would be two functions of one name
+            for platform, address in _addresses():
+                jax.ffi.register_ffi_target(TARGET, jax.ffi.pycapsule(address), platform=platform)
+        number = _numbers.get(site)
+        if number is None:
+            number = _numbers[site] = len(_sites)
+            _sites.append(site)
+        return _sites[number], number
+
+
 @cache
-def _register(jax: Any) -> None:
-    """Makes the function known to JAX's compiler."""
-    for platform, work in (("cpu", _on_cpu), ("CUDA", _on_cuda)):
-        jax.ffi.register_ffi_target(TARGET, jax.ffi.pycapsule(handler(work)), platform=platform)
+def _addresses() -> list[tuple[str, int]]:
+    """Of the functions that XLA calls, by its names for platforms."""
+    return [("cpu", handler(_on_cpu)), ("CUDA", handler(_on_cuda))]
 
 
 def _on_cpu(call: Call) -> None:
     site = _sites[int(call.attribute)]
-    *operands, out = (Buffer(each, *array).on_host() for each, array in zip(call.pointers, site.arrays, strict=True))
-    site.work(*operands, out=out)
+    site.do(*(Buffer(each, *array).on_host() for each, array in zip(call.pointers, site.arrays, strict=True)))
 
 
 def _on_cuda(call: Call) -> None:
@@ -105,12 +160,9 @@ def _on_cuda(call: Call) -> None:
     if site.is_empty:
         return
     pointers, stream = call.pointers, call.stream
+    arrays = zip(pointers, site.arrays, site.strides, strict=True)
     # An operand without elements has no address: it lies where the result does.
-    *operands, out = (
-        GPUArray(pointer or pointers[-1], shape, dtype, strides, stream)
-        for pointer, (shape, dtype), strides in zip(pointers, site.arrays, site.strides, strict=True)
-    )
-    site.work(*operands, out=out)
+    site.do(*(GPUArray(at or pointers[-1], shape, dtype, strides, stream) for at, (shape, dtype), strides in arrays))
 
 
 _streams: dict[Hashable, int] = {}
@@ -118,17 +170,22 @@ _streams: dict[Hashable, int] = {}
 
 
 def stream_of(jax: Any, device: Any) -> int | None:
-    """The CUstream on which JAX computes on one of its devices, a GPU; None where it tells it to nobody.
+    """The CUstream on which JAX computes on one of its devices, a GPU; None where it tells it to nobody, or not now.
+
+    It waits, once, for what JAX has enqueued there.
 
     Args:
         jax: as of `computation`.
     """
-    if device not in _streams:
-        with jax.ensure_compile_time_eval():
-            one = jax.device_put(np.uint8(0), device)
-        asked = computation(jax, _Asked(device), (one,), one.shape, one.dtype)
-        if asked is not None:
-            asked(one).block_until_ready()
+    if device not in _streams and hasattr(jax, "ffi"):
+        try:
+            with jax.ensure_compile_time_eval():
+                one = jax.device_put(np.uint8(0), device)
+            asked = computation(jax, _Asked(device), (one,), one.shape, one.dtype)
+            if asked is not None:
+                asked(one).block_until_ready()
+        except (ValueError, RuntimeError) as refused:
+            log.info("JAX does not tell the stream of %s now: %s", device, refused)
     return _streams.get(device)
 
 
@@ -139,4 +196,5 @@ class _Asked:
     device: Hashable
 
     def __call__(self, *_: Any, out: Any) -> None:
-        _streams[self.device] = out.stream
+        if isinstance(out, GPUArray):
+            _streams[self.device] = out.stream

@@ -25,6 +25,7 @@ from gemmport.backends.objects import Memory
 from gemmport.core.device import DeviceInfo
 from gemmport.core.errors import DeviceMemoryError, LaunchError
 from gemmport.execution.adapters import Library, address_on_host, library_of_type, views_on_host
+from gemmport.execution.jax_calls import Computation, Work
 from gemmport.execution.prepared import Prepared
 from gemmport.execution.sharded import ShardedArray
 from gemmport.runtime.kept import keep
@@ -280,18 +281,49 @@ class Otherwise:
         return None if out is not None and not out.flags.writeable else self.compute(a, b, out)
 
 
-@dataclass(frozen=True)
+@dataclass
 class WithinTheirs:
-    """A product that a library computes in computations of its own, in which the work is ours."""
+    """A product that a library computes in a computation of its own, in which the work is ours.
 
-    compute: Callable[..., Any]
+    The library compiles that for the second of a kind: it takes longer than a product from outside.
+
+    Attributes:
+        shape, dtype: of the result.
+    """
+
+    work: Work
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    _compute: Computation | None = None
+    _is_refused: bool = False
     usable = True
 
     def of_library_arrays(
-        self, library: Library, memory: tuple[Any, ...], home: Any, a: Any, b: Any, c: Any, out: None, queue: None
+        self, library: Library, memory: tuple[Any, ...], home: Any, a: Any, b: Any, c: Any, out: Any, queue: Any
     ) -> Any:  # fmt: skip
-        """As that of `Repeated`."""
-        return self.compute(a, b) if c is None else self.compute(a, b, c)
+        """The product of arrays that lie as those before did, enqueued; None where the library does not compute it, or not now.
+
+        Args:
+            memory, home: of `Library.views`; not used.
+            out, queue: must be None, for the library decides of both.
+        """
+        if self._is_refused or out is not None or queue is not None:
+            return None
+        operands = (a, b) if c is None else (a, b, c)
+        if self._compute is None:
+            try:
+                self._compute = library.computation(self.work, operands, self.shape, self.dtype)
+            except (ValueError, RuntimeError) as refused:
+                log.info("%s compiles no product now: %s", library.name, refused)
+                return None
+            if self._compute is None:
+                self._is_refused = True
+                return None
+        try:
+            return self._compute(*operands)
+        except ValueError as refused:
+            log.info("%s computes no such product now: %s", library.name, refused)
+            return None
 
 
 def _scratch_of(library: Library, like: Any, nbytes: int, lent: list[Any]) -> Memory:
@@ -518,10 +550,13 @@ def keep_otherwise(wanted: Hashable, found: Otherwise | None) -> None:
         _keep(_known, wanted, found)
 
 
-def keep_within(wanted: Hashable, compute: Callable[..., Any] | None) -> None:
-    """Keeps how a library computes products of a key by itself; of None it keeps none."""
-    if wanted is not None and compute is not None:
-        _keep(_known_of_libraries, wanted, WithinTheirs(compute))
+def keep_within(wanted: Hashable, work: Work, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+    """Keeps that a library computes products of a key by itself, with some work of ours within.
+
+    Args:
+        shape, dtype: of the result.
+    """
+    _keep(_known_of_libraries, wanted, WithinTheirs(work, shape, dtype))
 
 
 def keep_in_shards(wanted: Hashable, a: ShardedArray, found: InShards) -> None:

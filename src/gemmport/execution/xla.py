@@ -255,7 +255,7 @@ def handler(work: Callable[[Call], None]) -> int:
         if frame.extension and _Extension.from_address(frame.extension).type == _METADATA:
             told = _MetadataExtension.from_address(frame.extension).metadata.contents
             told.version.major, told.version.minor = _VERSION
-            told.traits = 0
+            told.traits = 0  # among them none that would have XLA capture the call in a graph
             return None
         try:
             work(Call(frame))
