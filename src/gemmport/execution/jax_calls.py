@@ -117,13 +117,12 @@ def computation(
     types = [*(x.dtype for x in operands), dtype]
     site, number = _numbered(jax, work, tuple(zip((*(x.shape for x in operands), shape), types, strict=True)))
     call = jax.ffi.ffi_call(TARGET, jax.ShapeDtypeStruct(shape, dtype))
-    with jax.ensure_compile_time_eval():
-        lowered = jax.jit(
-            lambda *given: call(*given, how=str(number)), in_shardings=tuple(shardings), out_shardings=shardings[0]
-        ).lower(*(jax.ShapeDtypeStruct(x.shape, x.dtype) for x in operands))
-        if types != [x.dtype for x in (*lowered.in_avals[0], lowered.out_info)]:
-            return None
-        return Computation(site, lowered.compile())
+    lowered = jax.jit(
+        lambda *given: call(*given, how=str(number)), in_shardings=tuple(shardings), out_shardings=shardings[0]
+    ).lower(*(jax.ShapeDtypeStruct(x.shape, x.dtype) for x in operands))
+    if types != [x.dtype for x in (*lowered.in_avals[0], lowered.out_info)]:
+        return None
+    return Computation(site, lowered.compile())
 
 
 _MEMORY = (None, "device", "unpinned_host")
