@@ -149,7 +149,7 @@ def test_a_product_that_jax_computes_is_the_callers(
         assert repeated.again(x, y, z, None, "some choices")[1] is None
 
 
-def test_what_jax_refuses_is_left_to_who_asked(as_on_a_gpu: None) -> None:
+def test_what_jax_refuses_is_left_to_who_asked(as_on_a_gpu: None, monkeypatch: pytest.MonkeyPatch) -> None:
     a, b = pair(2, 3, 4)
     key, _ = repeated.again(a, b, None, None, "some choices")
     repeated.keep_within(key, Times(), (2, 4), np.dtype(np.float32))
@@ -161,8 +161,14 @@ def test_what_jax_refuses_is_left_to_who_asked(as_on_a_gpu: None) -> None:
     elsewhere = jax.device_put(a, a.sharding.with_memory_kind("pinned_host"))
     key, _ = repeated.again(elsewhere, b, None, None, "some choices")
     repeated.keep_within(key, Times(), (2, 4), np.dtype(np.float32))
-    for _ in range(2):
+    assert repeated.again(elsewhere, b, None, None, "some choices")[1] is None
+    repeated._known_of_libraries.clear()
+    asked = []
+    monkeypatch.setattr(jax_calls, "computation", lambda *_: asked.append(True))
+    for _ in range(3):
         assert repeated.again(elsewhere, b, None, None, "some choices")[1] is None
+        repeated.keep_within(key, Times(), (2, 4), np.dtype(np.float32))  # as after a product from outside
+    assert len(asked) == 1
 
 
 def test_products_in_the_hosts_memory_are_not_left_to_jax(best_backend: gp.Backend) -> None:

@@ -551,12 +551,14 @@ def keep_otherwise(wanted: Hashable, found: Otherwise | None) -> None:
 
 
 def keep_within(wanted: Hashable, work: Work, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
-    """Keeps that a library computes products of a key by itself, with some work of ours within.
+    """Keeps that a library computes products of a key by itself, with some work of ours within; once, for it may refuse.
 
     Args:
         shape, dtype: of the result.
     """
-    _keep(_known_of_libraries, wanted, WithinTheirs(work, shape, dtype))
+    with suppress(TypeError):  # a choice cannot be a key
+        if wanted not in _known_of_libraries:
+            _keep(_known_of_libraries, wanted, WithinTheirs(work, shape, dtype))
 
 
 def keep_in_shards(wanted: Hashable, a: ShardedArray, found: InShards) -> None:
