@@ -171,6 +171,15 @@ def test_what_jax_refuses_is_left_to_who_asked(as_on_a_gpu: None, monkeypatch: p
     assert len(asked) == 1
 
 
+def test_what_the_work_refuses_is_no_refusal_of_jaxs(as_on_a_gpu: None) -> None:
+    a, b = pair(2, 3, 4)
+    key, _ = repeated.again(a, b, None, None, "some choices")
+    repeated.keep_within(key, Fails(), (2, 4), np.dtype(np.float32))
+    for _ in range(2):
+        with pytest.raises(ValueError, match="nothing is written"):
+            repeated.again(a, b, None, None, "some choices")
+
+
 def test_products_in_the_hosts_memory_are_not_left_to_jax(best_backend: gp.Backend) -> None:
     a, b = pair(5, 6, 7)
     before = len(jax_calls._sites)

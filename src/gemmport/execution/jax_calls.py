@@ -77,15 +77,18 @@ class Computation:
     made: Callable[..., Any]
 
     def __call__(self, *operands: Any) -> Any:
-        """The result, as an array of JAX's, which is enqueued.
+        """The result, as an array of JAX's, which is enqueued; None where JAX does not take these operands, or runs no such
+        computation now.
 
         Raises:
-            ValueError: JAX does not take these operands, or runs no such computation now.
             What the work raises, where JAX says so at once. Else JAX's error comes where the result is awaited.
         """
         self.site.failed.clear()
         try:
             return self.made(*operands)
+        except ValueError as refused:  # what the work raises is another error of JAX's
+            log.info("JAX computes no such product now: %s", refused)
+            return None
         except RuntimeError as error:
             if self.site.failed:
                 raise self.site.failed.pop() from error

@@ -319,11 +319,7 @@ class WithinTheirs:
             if self._compute is None:
                 self._is_refused = True
                 return None
-        try:
-            return self._compute(*operands)
-        except ValueError as refused:
-            log.info("%s computes no such product now: %s", library.name, refused)
-            return None
+        return self._compute(*operands)
 
 
 def _scratch_of(library: Library, like: Any, nbytes: int, lent: list[Any]) -> Memory:
