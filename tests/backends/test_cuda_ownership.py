@@ -16,6 +16,9 @@ import pytest
 import gemmport as gp
 from gemmport.backends import _cudadriver, _cudahost, _cudamodules, _cudastreams, _scripts
 from gemmport.backends.objects import Memory
+from gemmport.core import dlpack
+from gemmport.core.dtypes import as_dtype
+from gemmport.execution.xla import GPUArray
 from made_up_cuda import CONTEXT, Context, Driver
 
 
@@ -436,3 +439,33 @@ def test_opencls_context_is_that_of_its_own_gpu(monkeypatch: pytest.MonkeyPatch,
 
     monkeypatch.setattr(_cudadriver, "driver", Driver)
     assert _cudadriver._device_of(90, place).value == expected
+
+
+class _Untold:
+    """An array on a GPU of a library that has DLPack alone."""
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return dlpack.CUDA, 0
+
+    def __dlpack__(self, *, stream: int) -> object:
+        return dlpack.write(4096, (dlpack.CUDA, 0), np.dtype(np.float32), (4, 4), (4, 1), self)
+
+
+@pytest.mark.parametrize("home", [None, 0x77], ids=["no stream", "a stream"])
+def test_memory_of_an_unknown_stream_is_given_back_when_the_device_is_idle(
+    cuda: Any, driver: Driver, home: int | None
+) -> None:
+    """Its owner may use it again on any stream. Of a stream that is told nobody waits."""
+    array = cuda.adopt(_Untold(), home)
+    driver.waited.clear()
+    del array
+    assert ("cuCtxSynchronize" in [name for name, _ in driver.waited]) == (home is None)
+
+
+def test_what_xla_hands_over_is_read_as_it_says(cuda: Any) -> None:
+    given = GPUArray(4096, (3, 5), as_dtype("bfloat16").numpy, (5, 1), 0x77)
+    array = cuda.adopt(given.mT, given.stream)
+    assert (array.shape, array.strides, array.dtype, array.memory.handle) == ((5, 3), (1, 5), given.dtype, 4096)
+    access = array.memory.access
+    assert access.home is access.writer
+    assert access.home.handle == 0x77
