@@ -121,7 +121,8 @@ def current_of_libraries() -> list[int]:
 def is_on_legacy(array: Any) -> bool:
     """Whether an array is PyTorch's, which works on it on the legacy stream now."""
     torch = sys.modules.get("torch")
-    if torch is None or not isinstance(array, torch.Tensor):
+    tensor = getattr(torch, "Tensor", None)  # a library that is being imported has none yet
+    if torch is None or tensor is None or not isinstance(array, tensor):
         return False
     return bool(torch.cuda.current_stream(array.device).cuda_stream == LEGACY_HANDLE)
 

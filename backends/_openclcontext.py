@@ -43,9 +43,7 @@ class Current(RuntimeErrors):
         super().translate(error)
 
     def _is_lost(self, error: cl.Error) -> bool:
-        """Whether the device is lost: the runtime says so, or our queue refuses a flush. A refusal for want of memory does not
-        count.
-        """
+        """Whether the device is lost. The runtime says so, or our queue refuses a flush though memory is not short."""
         if getattr(error, "code", None) == cl.status_code.DEVICE_NOT_AVAILABLE:
             return True
         try:

@@ -27,7 +27,7 @@ class Again:
 
     @classmethod
     def of(cls, product: Callable[..., Any], within: str | None, /, **options: Any) -> Again:
-        """Of options by their names, which a key may have."""
+        """With options by their names; their values must be hashable."""
         return cls(product, within, tuple(options.items()))
 
     def __call__(self, *operands: Any, out: Any) -> None:

@@ -375,9 +375,12 @@ class _JAX(Library):
         return jax_calls.stream_of(self.module, device)
 
     def _check_held(self, array: Any) -> None:
-        """Raises ArrayError where an array has no memory any more: some of what JAX is asked of it would end the process."""
+        """Raises ArrayError where an array has no memory any more. To ask JAX for its platform would end the process."""
         if array.is_deleted():
-            raise ArrayError("this JAX array was deleted, or donated to a computation, and has no numbers any more")
+            raise ArrayError(
+                "a JAX array must have its numbers; got one that was deleted, or donated to a computation: make it anew, or "
+                "copy it before"
+            )
 
     def computes(self, array: Any) -> bool:
         self._check_held(array)
@@ -449,7 +452,7 @@ class _XLA(Library):
     @cached_property
     def _device_at(self) -> Callable[[int], int]:
         """What tells the device by an address."""
-        backends.load(self.backend)  # which says what to install where PyCUDA is missing
+        backends.load(self.backend)  # if PyCUDA is missing, this error says how to install it
         from gemmport.backends import _cudadriver  # noqa: PLC0415 - imports PyCUDA
 
         return _cudadriver.pointer_device

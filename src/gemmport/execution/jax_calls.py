@@ -81,7 +81,8 @@ class Computation:
         computation now.
 
         Raises:
-            What the work raises, where JAX says so at once. Else JAX's error comes where the result is awaited.
+            What the work raises, if JAX reports it at the call. If JAX reports it later, waiting for the result raises JAX's
+            error.
         """
         self.site.failed.clear()
         try:
@@ -161,10 +162,8 @@ def _on_cuda(call: Call) -> None:
     site = _sites[int(call.attribute)]
     if site.is_empty:
         return
-    pointers, stream = call.pointers, call.stream
-    arrays = zip(pointers, site.arrays, site.strides, strict=True)
-    # An operand without elements has no address: it lies where the result does.
-    site.do(*(GPUArray(at or pointers[-1], shape, dtype, strides, stream) for at, (shape, dtype), strides in arrays))
+    stream, arrays = call.stream, zip(call.pointers, site.arrays, site.strides, strict=True)
+    site.do(*(GPUArray(pointer, shape, dtype, strides, stream) for pointer, (shape, dtype), strides in arrays))
 
 
 _streams: dict[Hashable, int] = {}

@@ -142,11 +142,6 @@ class Buffer:
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
 
-    @classmethod
-    def of(cls, told: _Buffer) -> Buffer:
-        """As XLA describes it."""
-        return cls(told.data or 0, tuple(told.dims[: told.rank]), _numpy(told.dtype))
-
     @property
     def nbytes(self) -> int:
         """Bytes of its elements."""
@@ -221,16 +216,21 @@ class Call:
 
     @property
     def pointers(self) -> list[int]:
-        """Of the first element of each operand, and of the result; 0 where an array has none."""
-        given, made = self._frame.arguments, self._frame.results
-        operands = given.values[: given.count] if given.count else ()
-        return [each.contents.data or 0 for each in (*operands, made.values[0])]
+        """Of the first element of each operand, and of the result. An array without elements lies where the result does."""
+        found = [each.data or 0 for each in self._described()]
+        return [each or found[-1] for each in found]
 
     @property
     def arrays(self) -> list[Buffer]:
-        """The operands, and the result."""
+        """The operands, and the result; they lie at `pointers`."""
+        return [
+            Buffer(pointer, tuple(each.dims[: each.rank]), _numpy(each.dtype))
+            for pointer, each in zip(self.pointers, self._described(), strict=True)
+        ]
+
+    def _described(self) -> list[_Buffer]:
         given, made = self._frame.arguments, self._frame.results
-        return [Buffer.of(each.contents) for each in (*given.values[: given.count], made.values[0])]
+        return [each.contents for each in (*given.values[: given.count], made.values[0])]
 
     @property
     def stream(self) -> int:

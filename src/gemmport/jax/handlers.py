@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -67,11 +67,8 @@ def _on_cpu(call: Call) -> None:
 
 def _on_cuda(call: Call) -> None:
     arrays, stream = call.arrays, call.stream
-    result = arrays[-1]
-    if result.nbytes:
-        # An operand without elements has no address: it lies where the result does.
-        there = (each if each.pointer else replace(each, pointer=result.pointer) for each in arrays)
-        Choices.read(call.attribute).multiply(*(each.on_gpu(stream) for each in there))
+    if arrays[-1].nbytes:
+        Choices.read(call.attribute).multiply(*(each.on_gpu(stream) for each in arrays))
 
 
 def register() -> None:
