@@ -1,7 +1,9 @@
-"""A CUDA context as this thread's current one."""
+"""CUDA's contexts: those of devices, and one as this thread's current one."""
 
 from __future__ import annotations
 
+import ctypes
+import threading
 import weakref
 from collections.abc import Callable
 from types import TracebackType
@@ -9,9 +11,28 @@ from typing import Any
 
 import pycuda.driver as cu
 
+from gemmport.backends._cudadriver import Relaxed
 from gemmport.backends._errors import RuntimeErrors
 from gemmport.core.device import DeviceInfo
 from gemmport.core.errors import DeviceLostError
+
+_primary: dict[int, Any] = {}
+_retaining = threading.Lock()
+
+
+def primary(number: int) -> Any:
+    """The primary context of a device as PyCUDA has it. The process keeps it until it ends, as PyTorch, CuPy and JAX do.
+
+    Where PyCUDA gives a primary context back, it makes it the thread's current one, and leaves it there (`context::detach` in
+    its `cuda.hpp`, 2026.1). With two GPUs, what the thread made next came to lie on the wrong one: CuPy's arrays, and a
+    backend's own stream, where a device that nobody used any more was collected meanwhile.
+    """
+    with _retaining:
+        if number not in _primary:
+            with Relaxed():
+                made = _primary[number] = cu.Device(number).retain_primary_context()
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(made))  # not even at the end of the process
+        return _primary[number]
 
 
 class Current(RuntimeErrors):

@@ -1049,7 +1049,8 @@ class Backend(NoCopy, ABC):
             ) from error
 
     def close(self) -> None:
-        """Waits for the device and frees what is on it. Queue and context go with the last reference to the backend.
+        """Waits for the device and frees what is on it. The queue goes with the last reference to the backend, and so does a
+        context of OpenCL's; the process keeps CUDA's primary one until it ends, as PyTorch, CuPy and JAX do.
 
         Neither it nor its arrays must be used again; `get_backend` opens a new one. Calls that are at work in other threads end
         as usual, or with a LaunchError.

@@ -31,7 +31,7 @@ from gemmport.backends import _cudadiscovery as discovery
 from gemmport.backends import _cudagraphs as graphs
 from gemmport.backends import _cudamodules as modules
 from gemmport.backends import _cudastreams as streams
-from gemmport.backends._cudacontext import Current
+from gemmport.backends._cudacontext import Current, primary
 from gemmport.backends._staging import Wait
 from gemmport.backends.array import DeviceArray, dense_strides
 from gemmport.backends.base import Backend, HostArray, Launcher, Places
@@ -81,8 +81,7 @@ class CUDA(Backend):
             discovery.initialize()
             if number >= cu.Device.count():
                 raise DeviceNotFoundError(f"{device.label} is gone: CUDA has no device {device.selector} now")
-            with _cudadriver.Relaxed():
-                self.context = context or cu.Device(number).retain_primary_context()
+            self.context = context or primary(number)
             self._context_handle = int(self.context.handle)
             self._current = Current(device, self.context, self.lose)
             self._streams: dict[int, streams.Stream] = {}  # that were told by a number, without whoever keeps them

@@ -94,10 +94,13 @@ class Error(Exception):
 
 
 class Context:
-    """A primary context."""
+    """A primary context. Where one is collected, it becomes the thread's current one, and stays that, as PyCUDA has it."""
 
     handle = CONTEXT.handle
     opened: Any
+
+    def __del__(self) -> None:
+        self.opened.current.append(self.handle)
 
     def push(self) -> None:
         self.opened.current.append(self.handle)

@@ -161,6 +161,17 @@ def test_the_pool_of_a_backend_that_is_garbage_breaks_no_graph(cuda: Any, driver
     assert driver.given_back == [("cuMemFree_v2", 0, [CONTEXT.handle], True, threading.get_ident())]
 
 
+def test_a_backend_that_is_collected_leaves_the_thread_its_context(cuda: Any, driver: Driver) -> None:
+    """Else what is made there next lies on another GPU, such as the queue of a backend that is being opened."""
+    other = type(cuda)(cuda.device)
+    other.close()
+    with cuda.current():
+        del other
+        gc.collect()
+        assert driver.current == [CONTEXT.handle]
+    assert driver.current == []
+
+
 class TestWhileAGraphIsCaptured:
     """Memory that its stream used, or that another library has, is given back later: to wait would break the capture."""
 

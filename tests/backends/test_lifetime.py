@@ -5,6 +5,7 @@ a word.
 from __future__ import annotations
 
 import copy
+import ctypes
 import gc
 import pickle
 import subprocess
@@ -18,7 +19,8 @@ import numpy as np
 import pytest
 
 import gemmport as gp
-from gemmport.backends import _ending, _fork
+from absences import beyond
+from gemmport.backends import _cudadriver, _ending, _fork
 from gemmport.backends._ownership import owned
 from gemmport.backends.objects import Memory
 from gemmport.execution.executor import bind
@@ -128,6 +130,28 @@ class TestClosing:
             raised = at_once(work)
             assert [type(error) for error in raised] == [gp.LaunchError] * 3, raised
             assert all("was closed" in str(error) for error in raised)
+
+    def test_leaves_a_thread_the_context_that_it_had(self, backend: gp.Backend) -> None:
+        """Also where the last reference goes: with two GPUs, what the thread made next would lie on the wrong one."""
+        if backend.name != "cuda":
+            pytest.skip(beyond(backend.device, "no context of OpenCL's is a thread's"))
+        found: list[int | None] = []
+
+        def look() -> None:
+            context = ctypes.c_void_p()
+            _cudadriver.check("cuCtxGetCurrent", ctypes.byref(context))
+            found.append(context.value)
+
+        def work(_: int) -> None:
+            look()
+            own = gp.open_backend(device=backend.device)
+            own.close()
+            del own
+            gc.collect()
+            look()
+
+        assert at_once(work, 1) == []
+        assert found == [None, None]
 
     def test_is_what_a_program_is_told_that_could_not_be_made_for_it(
         self, fresh_backend: gp.Backend, monkeypatch: pytest.MonkeyPatch

@@ -1520,6 +1520,7 @@ class TestJAXComputesTheNext:
     @pytest.mark.parametrize("name", PRODUCTS)
     def test_and_give_the_same(self, name: str, never_waits: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         jax, product = _Kind("jax"), self.PRODUCTS[name]
+        kept = []  # to release what JAX had takes a wait
         for dtype in (np.float32, np.float16, "bfloat16"):
             for number in range(4):
                 a, b, c = (integers(shape, np.float32) + number for shape in ((33, 45), (45, 17), (33, 17)))
@@ -1531,6 +1532,7 @@ class TestJAXComputesTheNext:
                     ):  # the first is enqueued from outside, and JAX's first looks at its arrays more closely
                         patch.setattr(type(cuda_backend()), "adopt", lambda *_, **__: pytest.fail("looked at anew"))
                     found = product(x, y, z)
+                kept.append(found)
                 assert jax.is_own(found)
                 assert found.dtype == x.dtype
                 np.testing.assert_array_equal(
