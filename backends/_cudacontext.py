@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import threading
 import weakref
 from collections.abc import Callable
@@ -15,23 +14,29 @@ from gemmport.backends._cudadriver import Relaxed
 from gemmport.backends._errors import RuntimeErrors
 from gemmport.core.device import DeviceInfo
 from gemmport.core.errors import DeviceLostError
+from gemmport.runtime.kept import keep_for_good
 
 _primary: dict[int, Any] = {}
+"""Contexts by the number of their device."""
+
 _retaining = threading.Lock()
 
 
 def primary(number: int) -> Any:
     """The primary context of a device as PyCUDA has it. The process keeps it until it ends, as PyTorch, CuPy and JAX do.
 
-    Where PyCUDA gives a primary context back, it makes it the thread's current one, and leaves it there (`context::detach` in
-    its `cuda.hpp`, 2026.1). With two GPUs, what the thread made next came to lie on the wrong one: CuPy's arrays, and a
-    backend's own stream, where a device that nobody used any more was collected meanwhile.
+    PyCUDA must never collect one. It would make the context the thread's current one, and leave it there (`context::detach` in
+    its `cuda.hpp`, 2026.1). What the thread makes next then lies on that device, such as CuPy's arrays and the queue of a
+    backend that is being opened.
+
+    Raises:
+        pycuda.driver.Error: the driver refuses a context.
     """
     with _retaining:
         if number not in _primary:
             with Relaxed():
                 made = _primary[number] = cu.Device(number).retain_primary_context()
-            ctypes.pythonapi.Py_IncRef(ctypes.py_object(made))  # not even at the end of the process
+            keep_for_good(made)  # the end of the process would give it back, too
         return _primary[number]
 
 

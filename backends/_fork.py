@@ -12,7 +12,6 @@ it forks; else the use is an error. What the child inherits and cannot use is ne
 
 from __future__ import annotations
 
-import ctypes
 import os
 import sys
 import threading
@@ -23,6 +22,7 @@ from types import FrameType
 from typing import Protocol
 
 from gemmport.core.errors import ForkError, GemmportError
+from gemmport.runtime.kept import keep_for_good
 
 
 class Opened(Protocol):
@@ -135,7 +135,7 @@ def _after_in_child() -> None:
     _process.always_at_rest = _process.always_at_rest and _process.at_rest
     goes_on = _process.always_at_rest
     kept = [device.leave() for device in list(_process.opened) if not (device.survives_forks and goes_on)]
-    ctypes.pythonapi.Py_IncRef(ctypes.py_object(kept))  # not even at the end of the process
+    keep_for_good(kept)
 
 
 if hasattr(os, "register_at_fork"):

@@ -8,7 +8,6 @@ program's own threads, and `multiprocessing` run its main module once more.
 from __future__ import annotations
 
 import atexit
-import ctypes
 import logging
 import os
 import queue
@@ -18,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from gemmport.core.errors import GemmportError, LaunchError
+from gemmport.runtime.kept import keep_for_good
 
 if TYPE_CHECKING:
     from gemmport.backends._rescheduler import Rescheduler
@@ -201,7 +201,7 @@ def _after_in_child() -> None:
     for improvement in list(inherited.unfinished):
         improvement.done = threading.Event()  # the lock of the other, too, a thread may hold that is not here
         improvement.done.set()
-    ctypes.pythonapi.Py_IncRef(ctypes.py_object(inherited))
+    keep_for_good(inherited)
 
 
 def _end() -> None:

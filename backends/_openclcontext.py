@@ -43,7 +43,9 @@ class Current(RuntimeErrors):
         super().translate(error)
 
     def _is_lost(self, error: cl.Error) -> bool:
-        """Whether the device is lost. The runtime says so, or our queue refuses a flush though memory is not short."""
+        """Whether the device is lost. The runtime may say so. Else our queue is flushed. If that fails, the device is lost,
+        unless memory is short.
+        """
         if getattr(error, "code", None) == cl.status_code.DEVICE_NOT_AVAILABLE:
             return True
         try:

@@ -172,6 +172,25 @@ def test_a_backend_that_is_collected_leaves_the_thread_its_context(cuda: Any, dr
     assert driver.current == []
 
 
+def test_threads_that_open_a_device_together_have_one_context(cuda: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of two, one would be collected."""
+    module: Any = sys.modules["gemmport.backends._cudacontext"]
+    made: list[Context] = []
+
+    def retain() -> Context:
+        made.append(Context())
+        threading.Event().wait(0.02)  # so that the others come meanwhile
+        return made[-1]
+
+    monkeypatch.setattr(module.cu, "Device", lambda _: SimpleNamespace(retain_primary_context=retain))
+    threads = [threading.Thread(target=module.primary, args=(7,)) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert made == [module.primary(7)]
+
+
 class TestWhileAGraphIsCaptured:
     """Memory that its stream used, or that another library has, is given back later: to wait would break the capture."""
 

@@ -134,7 +134,7 @@ class TestClosing:
     def test_leaves_a_thread_the_context_that_it_had(self, backend: gp.Backend) -> None:
         """Also where the last reference goes: with two GPUs, what the thread made next would lie on the wrong one."""
         if backend.name != "cuda":
-            pytest.skip(beyond(backend.device, "no context of OpenCL's is a thread's"))
+            pytest.skip(beyond(backend.device, "OpenCL makes no context a thread's current one"))
         found: list[int | None] = []
 
         def look() -> None:

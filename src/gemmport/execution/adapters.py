@@ -452,7 +452,7 @@ class _XLA(Library):
     @cached_property
     def _device_at(self) -> Callable[[int], int]:
         """What tells the device by an address."""
-        backends.load(self.backend)  # if PyCUDA is missing, this error says how to install it
+        backends.load(self.backend)  # where PyCUDA is missing, it raises an error that says how to install it
         from gemmport.backends import _cudadriver  # noqa: PLC0415 - imports PyCUDA
 
         return _cudadriver.pointer_device

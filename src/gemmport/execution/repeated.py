@@ -552,9 +552,8 @@ def keep_within(wanted: Hashable, work: Work, shape: tuple[int, ...], dtype: np.
     Args:
         shape, dtype: of the result.
     """
-    with suppress(TypeError):  # a choice cannot be a key
-        if wanted not in _known_of_libraries:
-            _keep(_known_of_libraries, wanted, WithinTheirs(work, shape, dtype))
+    if _found(_known_of_libraries, wanted) is None:
+        _keep(_known_of_libraries, wanted, WithinTheirs(work, shape, dtype))
 
 
 def keep_in_shards(wanted: Hashable, a: ShardedArray, found: InShards) -> None:

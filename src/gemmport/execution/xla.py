@@ -19,6 +19,7 @@ import numpy.typing as npt
 from gemmport.backends.array import dense_strides
 from gemmport.core.dtypes import as_dtype
 from gemmport.core.errors import DtypeError, GemmportError
+from gemmport.runtime.kept import keep_for_good
 
 _VERSION = 0, 1
 _METADATA = 1  # XLA_FFI_Extension_Metadata
@@ -264,7 +265,7 @@ def handler(work: Callable[[Call], None]) -> int:
         return None
 
     function = _Function(called)
-    ctypes.pythonapi.Py_IncRef(ctypes.py_object(function))  # XLA's threads may outlive this module
+    keep_for_good(function)  # XLA's threads may outlive this module
     return ctypes.cast(function, _pointer).value or 0
 
 

@@ -1,7 +1,10 @@
-"""What is kept for the next time, in dictionaries that hold so much at most, and in lists of what nobody is using."""
+"""What is kept: for the next time, in dictionaries that hold so much at most, and in lists of what nobody is using; and what is
+kept for good.
+"""
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Hashable
 from typing import Any, TypeVar
 
@@ -24,3 +27,8 @@ def last(idle: list[T]) -> T | None:
         return idle.pop()
     except IndexError:  # also where another thread was faster
         return None
+
+
+def keep_for_good(kept: object) -> None:
+    """Keeps something as long as the process is there. Nothing releases it, not even the end of the process."""
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(kept))
