@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -681,40 +681,60 @@ def test_the_next_process_compiles_nothing_for_the_time_being(hurrying: Any, imp
 # Some runtimes compile for callers more slowly while they compile beside them, which waits therefore.
 
 
+class Clock:
+    """Stands for the module `time`. Time passes where it is waited for, and nowhere else."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.due: list[tuple[float, Callable[[], object]]] = []
+        """What happens, and when."""
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+        while self.due and self.due[0][0] <= self.now:
+            self.due.pop(0)[1]()
+
+    def seconds_of(self, work: Callable[[], object]) -> float:
+        begun = self.now
+        work()
+        return self.now - begun
+
+
 @pytest.fixture
-def programs(monkeypatch: pytest.MonkeyPatch) -> Programs:
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    made = Clock()
+    monkeypatch.setattr(_programs, "time", made)
+    return made
+
+
+@pytest.fixture
+def programs(clock: Clock) -> Programs:
     """Those of a device whose callers have compiled nothing for long."""
-    monkeypatch.setattr(_programs, "_PAUSE", 0.2)
     return Programs(last_for_caller=-math.inf)
 
 
-def seconds_of_pause(programs: Programs) -> float:
-    begun = time.monotonic()
-    programs._await_callers()
-    return time.monotonic() - begun
+def about(seconds: float) -> Any:
+    return pytest.approx(seconds, abs=2 * _programs._LOOKS_AGAIN)
 
 
-def test_what_is_compiled_beside_callers_waits_until_they_have_launched(programs: Programs) -> None:
-    assert seconds_of_pause(programs) < 0.15
+def test_what_is_compiled_beside_callers_waits_until_they_have_launched(programs: Programs, clock: Clock) -> None:
+    assert clock.seconds_of(programs._await_callers) == 0
+    with ExitStack() as caller:
+        caller.enter_context(programs._for_caller())
+        clock.due = [(3.0, caller.close)]
+        assert clock.seconds_of(programs._await_callers) == about(3.0 + _programs._PAUSE)
+    programs.last_for_caller = clock.now
+    assert clock.seconds_of(programs._await_callers) == about(_programs._PAUSE)
+    programs.last_for_caller, programs.awaited = clock.now, 1
+    assert clock.seconds_of(programs._await_callers) == 0
+
+
+def test_callers_that_go_on_compiling_are_not_waited_for_without_end(programs: Programs, clock: Clock) -> None:
     with programs._for_caller():
-        waiting = threading.Thread(target=programs._await_callers)
-        waiting.start()
-        waiting.join(0.4)
-        assert waiting.is_alive()
-    waiting.join(10)
-    assert time.monotonic() >= programs.last_for_caller + 0.2
-    programs.last_for_caller = time.monotonic()
-    assert seconds_of_pause(programs) >= 0.15
-    programs.last_for_caller, programs.awaited = time.monotonic(), 1
-    assert seconds_of_pause(programs) < 0.15
-
-
-def test_callers_that_go_on_compiling_are_not_waited_for_without_end(
-    programs: Programs, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(_programs, "_LONGEST_PAUSE", 0.3)
-    with programs._for_caller():
-        assert 0.25 <= seconds_of_pause(programs) < 5
+        assert clock.seconds_of(programs._await_callers) == about(_programs._LONGEST_PAUSE)
 
 
 def test_the_end_of_the_process_ends_the_pause(programs: Programs, monkeypatch: pytest.MonkeyPatch) -> None:
