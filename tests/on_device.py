@@ -260,9 +260,13 @@ def moved(
     padded: tuple[int, int] | None = None,
     own: transpose.Transpose = transpose.PASS,
     precision: str = FULL,
+    guard: int = guarded_run.DEFAULT_GUARD,
 ) -> tuple[HostArray, HostArray]:
     """All bytes of the target after `transpose`, or another pass of its kind, moved matrices to it, and what they must be.
     Elements are any bits; so is what lies between them, which is neither moved nor written.
+
+    Args:
+        guard: elements of either memory behind the last matrix.
     """
     element = as_dtype(dtype)
     values = own.complete(parameters)
@@ -277,7 +281,7 @@ def moved(
         step = gap * (run if name == "target" else 1)
         ld = shape[1] + step * (3 + number)
         layout = Layout(ld, shape[0] * ld + step * (2 + 5 * number), offset=step * (5 + 2 * number))
-        size = (layout.span(*shape, batch) + guarded_run.DEFAULT_GUARD) * element.itemsize
+        size = (layout.span(*shape, batch) + guard) * element.itemsize
         flat[name] = np.frombuffer(rng.bytes(size), f"V{element.itemsize}").copy()
         views[name] = matrices(flat[name], layout, *shape, batch)
         memory[name] = backend.allocate(flat[name].nbytes)
