@@ -333,6 +333,11 @@ def programs_of(found: Prepared) -> list[Program]:
 def settle(backend: Any) -> None:
     """As `settle_programs`, and what failed has been logged, which comes after."""
     backend.settle_programs()
+    until_at_rest()
+
+
+def until_at_rest() -> None:
+    """Returns when nothing is compiled or improved beside callers, on any device."""
     end = time.monotonic() + 60
     while _improvement._improver.unfinished and time.monotonic() < end:
         time.sleep(0.01)
@@ -687,7 +692,7 @@ class Clock:
     def __init__(self) -> None:
         self.now = 0.0
         self.due: list[tuple[float, Callable[[], object]]] = []
-        """What happens, and when."""
+        """When, and what happens then; the earliest first."""
 
     def monotonic(self) -> float:
         return self.now
@@ -705,6 +710,7 @@ class Clock:
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    until_at_rest()  # what other tests left at work would move this clock, too
     made = Clock()
     monkeypatch.setattr(_programs, "time", made)
     return made

@@ -252,9 +252,11 @@ def test_what_is_made_beside_a_caller_begins_when_the_caller_has_its_programs(
 
     monkeypatch.setattr(device, "compile", compiled)
     assert device.make_later([beside])
+    time.sleep(0.1)  # in which what does not wait begins
     device.program(own)
+    order.append(("is there", own))
     device.settle_programs()
-    assert order == [("begins", own), ("ends", own), ("begins", beside), ("ends", beside)]
+    assert order == [("begins", own), ("ends", own), ("is there", own), ("begins", beside), ("ends", beside)]
 
 
 def test_a_loader_that_is_not_found_costs_only_the_event(monkeypatch: pytest.MonkeyPatch) -> None:

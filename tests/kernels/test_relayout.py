@@ -7,6 +7,7 @@ import pytest
 
 import gemmport as gp
 from gemmport.backends import _nvrtc
+from gemmport.checking.guarded_run import DEFAULT_GUARD
 from gemmport.contracts.kernel import Parameters
 from gemmport.core.dtypes import DTYPES, as_dtype
 from gemmport.core.problem import GemmProblem, Layout
@@ -44,9 +45,8 @@ def check_moved(
     assert wrong.size == 0, f"{told}: {wrong.size} bytes of the target are wrong, the first at {wrong[0]}"
 
 
-def check_all(backend: gp.Backend) -> None:
+def check_all(backend: gp.Backend, guard: int = DEFAULT_GUARD) -> None:
     """What a broken pass cannot pass: each type, copied and transposed, by tiles of several lines, padded and as it is."""
-    guard = AS_FAR_AS_TILES
     for dtype in SMALL:
         for parameters in ({**TILES[dtype][1]}, {"TRANSPOSE": 0, "ALONG": 2, "ITEMS": 64}):
             check_moved(backend, dtype, 71, 133, parameters, guard=guard)
@@ -130,7 +130,7 @@ def test_what_it_prepares_with_is_allowed(dtype: str) -> None:
 @pytest.mark.every_value("fault", OF_RELAYOUT)
 def test_a_broken_pass_is_noticed(backend: gp.Backend, fault: Mutation) -> None:
     with planted(fault, PASS.name), pytest.raises(AssertionError, match="bytes of the target are wrong"):
-        check_all(backend)
+        check_all(backend, AS_FAR_AS_TILES)
 
 
 @pytest.mark.parametrize("fault", OF_RELAYOUT, ids=lambda fault: fault.name.replace(" ", "-"))
