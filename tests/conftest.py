@@ -2,8 +2,8 @@
 
 tiers.py says which tests run when, tested.py on which devices, devices_only.py what is left out where only these matter,
 passed.py what is left out where it passed before, one_gpu_each.py which GPU a worker sees, absences.py what was not there,
-failures.py what has failed so far, refused.py what NVIDIA's driver refused meanwhile, away_from_jax.py what runs in a process
-of its own.
+failures.py what has failed so far, crashed.py where the threads of a worker were that ended, refused.py what NVIDIA's driver
+refused meanwhile, away_from_jax.py what runs in a process of its own.
 """
 
 from __future__ import annotations
@@ -26,7 +26,16 @@ import tiers
 from gemmport.bench import timing
 from gemmport.runtime.locks import exclusive
 
-pytest_plugins = ["absences", "away_from_jax", "devices_only", "refused", "failures", "one_gpu_each", "passed"]
+pytest_plugins = [
+    "absences",
+    "away_from_jax",
+    "crashed",
+    "devices_only",
+    "refused",
+    "failures",
+    "one_gpu_each",
+    "passed",
+]
 
 _FOLDER = pytest.StashKey[str]()
 _SHARED = pytest.StashKey[Path]()

@@ -10,10 +10,14 @@ from pathlib import Path
 
 import pytest
 
+import crashed
 import refused
 
 LINES = 12
 """Of a test's output, the last ones: the error, and where it was raised."""
+
+WHOLE = (crashed.TITLE, refused.TITLE)
+"""The sections of a report that are written, too."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -45,8 +49,8 @@ class Failures:
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """A test, or what comes before or after it."""
         if report.failed:
-            told = [f"{title}:\n{text}" for title, text in report.sections if title == refused.TITLE]
-            self._tell(f"{report.nodeid} ({report.when})", report.longreprtext, *told)
+            whole = [f"{title}:\n{text}" for title, text in report.sections if title in WHOLE]
+            self._tell(f"{report.nodeid} ({report.when})", report.longreprtext, *whole)
 
     def pytest_internalerror(self, excrepr: object) -> None:
         """What ends pytest itself."""
@@ -58,9 +62,9 @@ class Failures:
         if exitstatus in ended and not (session.shouldfail or session.shouldstop):
             self._append(f"{self.number} failed in a run that came to its end\n")
 
-    def _tell(self, name: str, *reasons: str) -> None:
+    def _tell(self, name: str, reason: str, *whole: str) -> None:
         self.number += 1
-        lines = [line for reason in reasons for line in reason.rstrip().splitlines()[-LINES:]]
+        lines = reason.rstrip().splitlines()[-LINES:] + [line for text in whole for line in text.splitlines()]
         self._append("".join([f"{name}\n", *(f"    {line}\n" for line in lines)]))
 
     def _append(self, text: str) -> None:
