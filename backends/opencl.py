@@ -198,8 +198,17 @@ class OpenCL(Backend):
 
     def _allocate(self, nbytes: int) -> Memory:
         with self.current(), self._pool_lock:
+            held = self._pool.held_blocks
             block = self._pool.allocate(nbytes)
+            if self._pool.held_blocks == held:  # a new one
+                self._use_first(block.int_ptr)
         return Memory(block, block.int_ptr, nbytes, partial(_free, self._pool_lock, block))
+
+    def _use_first(self, handle: int) -> None:
+        """Has a buffer be used before two threads can do so at once, which a runtime may not bear (pocl-first-use)."""
+        if "pocl-first-use" in self._quirks:
+            with self.current(), self._pool_lock:
+                cl.enqueue_migrate_mem_objects(self.queue, [cl.Buffer.from_int_ptr(handle)])
 
     def _wrap(self, foreign: Any, home: Any) -> DeviceArray | None:
         if not _is_array(foreign):
@@ -211,6 +220,7 @@ class OpenCL(Backend):
         buffer = foreign.base_data
         if not isinstance(buffer, cl.MemoryObjectHolder):
             raise ArrayError(f"this pyopencl array is in a {type(buffer).__name__}: only buffers are read in place")
+        self._use_first(buffer.int_ptr)
         memory = Memory(buffer, buffer.int_ptr, buffer.size)
         memory.access.home = memory.access.writer = self.as_owner(foreign.queue if home is None else home)
         if foreign.events:
@@ -224,6 +234,7 @@ class OpenCL(Backend):
             raise ArrayError(f"buffer must be a pyopencl.Buffer; got {buffer!r}")
         if buffer.context != self.context:
             raise ArrayError(f"this buffer is in another context; make it in that of {self!r} (its .context)")
+        self._use_first(buffer.int_ptr)
         return Memory(buffer, buffer.int_ptr, buffer.size, keeper=keeper)
 
     def _borrow(self, data: HostArray) -> Memory | None:

@@ -30,9 +30,11 @@ from gemmport.runtime.sources import assemble
 
 SHOWN, GONE, CANNOT = "shown", "gone", "cannot show: "
 
-END_THE_PROCESS = ("rusticl-unknown-binary", "nvidia-immediate-allocator", "pocl-left-rounds", "pocl-vector-loads")
+END_THE_PROCESS = (
+    "rusticl-unknown-binary", "nvidia-immediate-allocator", "pocl-left-rounds", "pocl-vector-loads", "pocl-first-use",
+)  # fmt: skip
 NEVER_END = ("clblas-no-terms",)
-BY_CHANCE = ("nvidia-immediate-allocator",)
+BY_CHANCE = ("nvidia-immediate-allocator", "pocl-first-use")
 """Races: that one is not seen says nothing."""
 
 BY_PROCESSOR = ("pocl-vector-loads",)
@@ -339,6 +341,46 @@ def immediate_allocator(backend: gp.Backend) -> bool:
         thread.join()
     backend.queue.finish()
     return False
+
+
+def used_first_by_two(backend: gp.Backend, made: Callable[[], cl.Buffer], count: int) -> bool:
+    """Whether every new buffer is right that two threads write for the first time at once, a half each, on queues of their own.
+
+    Args:
+        made: gives a buffer of `TWO_HALVES` bytes. count: of buffers.
+    """
+    buffers: list[cl.Buffer] = []
+    meets = threading.Barrier(3)
+
+    def writes(number: int) -> None:
+        queue, half = cl.CommandQueue(backend.context, backend.queue.device), np.full(TWO_HALVES // 2, number, np.uint8)
+        for _ in range(count):
+            meets.wait()
+            cl.enqueue_copy(queue, buffers[-1], half, dst_offset=number * half.size, is_blocking=True)
+            meets.wait()
+
+    threads = [threading.Thread(target=writes, args=(number,), daemon=True) for number in range(2)]
+    for thread in threads:
+        thread.start()
+    found, expected = np.empty(TWO_HALVES, np.uint8), np.repeat(np.arange(2, dtype=np.uint8), TWO_HALVES // 2)
+    is_right = True
+    for _ in range(count):
+        buffers.append(made())
+        meets.wait()
+        meets.wait()
+        cl.enqueue_copy(backend.queue, found, buffers[-1], is_blocking=True)
+        is_right &= np.array_equal(found, expected)
+    return is_right
+
+
+TWO_HALVES = 2048
+
+
+@symptom("pocl-first-use")
+def first_use(backend: gp.Backend) -> bool:
+    return not used_first_by_two(
+        backend, lambda: cl.Buffer(backend.context, cl.mem_flags.READ_WRITE, TWO_HALVES), 20_000
+    )
 
 
 def refused_by_library(name: str, backend: gp.Backend, problem: gp.GemmProblem) -> bool:

@@ -115,6 +115,17 @@ QUIRKS: tuple[Quirk, ...] = (
         "rounding vectors of 16 floats to halves ends likewise, or is wrong, and vectors of 8 are right",
     ),
     Quirk(
+        id="pocl-first-use",
+        backend="opencl",
+        platform="pocl",
+        versions="<3.1",
+        symptom="two threads that use new memory at once, each on a queue of its own, end in a segmentation fault",
+        effect="workaround",
+        where=("backends/opencl.py: pocl-first-use",),
+        evidence="PoCL 3.0-rc2 (PyPI): two threads that write halves of a new buffer ended within 200 buffers, as a rule, in "
+        "pocl_create_command_struct, without a queue; 20,000 were right where the buffer had been migrated before, and on 3.1",
+    ),
+    Quirk(
         id="pocl-local-memory",
         backend="opencl",
         platform="pocl",
