@@ -208,7 +208,7 @@ class OpenCL(Backend):
         """Has a buffer be used before two threads can do so at once, which a runtime may not bear (pocl-first-use)."""
         if "pocl-first-use" in self._quirks:
             with self.current(), self._pool_lock:
-                cl.enqueue_migrate_mem_objects(self.queue, [cl.Buffer.from_int_ptr(handle)])
+                cl.enqueue_migrate_mem_objects(self.queue, [cast("cl.Buffer", cl.Buffer.from_int_ptr(handle))])
 
     def _wrap(self, foreign: Any, home: Any) -> DeviceArray | None:
         if not _is_array(foreign):
