@@ -260,14 +260,15 @@ def moved(
     padded: tuple[int, int] | None = None,
     own: transpose.Transpose = transpose.PASS,
     precision: str = FULL,
-    guard: int = guarded_run.DEFAULT_GUARD,
+    guard: int | None = None,
 ) -> tuple[HostArray, HostArray]:
     """All bytes of the target after `transpose`, or another pass of its kind, moved matrices to it, and what they must be.
     Elements are any bits; so is what lies between them, which is neither moved nor written.
 
     Args:
-        guard: elements of either memory behind the last matrix.
+        guard: elements of either memory behind the last matrix; default: those of `guarded_run`, which simulators set to 0.
     """
+    guard = guarded_run.DEFAULT_GUARD if guard is None else guard
     element = as_dtype(dtype)
     values = own.complete(parameters)
     turned = bool(values["TRANSPOSE"])

@@ -7,7 +7,6 @@ import pytest
 
 import gemmport as gp
 from gemmport.backends import _nvrtc
-from gemmport.checking.guarded_run import DEFAULT_GUARD
 from gemmport.contracts.kernel import Parameters
 from gemmport.core.dtypes import DTYPES, as_dtype
 from gemmport.core.problem import GemmProblem, Layout
@@ -45,7 +44,7 @@ def check_moved(
     assert wrong.size == 0, f"{told}: {wrong.size} bytes of the target are wrong, the first at {wrong[0]}"
 
 
-def check_all(backend: gp.Backend, guard: int = DEFAULT_GUARD) -> None:
+def check_all(backend: gp.Backend, guard: int | None = None) -> None:
     """What a broken pass cannot pass: each type, copied and transposed, by tiles of several lines, padded and as it is."""
     for dtype in SMALL:
         for parameters in ({**TILES[dtype][1]}, {"TRANSPOSE": 0, "ALONG": 2, "ITEMS": 64}):
