@@ -292,6 +292,7 @@ APART = {
         "_keeps_programs": "PoCL keeps programs on disk by itself, NVRTC does not",
         "_build": "OpenCL's compiler works in a context, NVRTC without one (`_nvrtc`)",
         "_most_work_items": "runtimes have quirks in what they tell; CUDA's driver has none",
+        "_use_first": "see the quirk pocl-first-use; CUDA's memory is there when it is allocated",
         "_catch_up": "launches in C outrun a CPU, and GPUs have queues of limited length",
         "_waits_for_others": "likewise",
         "_is_to_come": "likewise",
