@@ -200,7 +200,7 @@ class OpenCL(Backend):
         with self.current(), self._pool_lock:
             held = self._pool.held_blocks
             block = self._pool.allocate(nbytes)
-            if self._pool.held_blocks == held:  # a new one
+            if self._pool.held_blocks == held:  # a new one, which nobody has used
                 self._use_first(block.int_ptr)
         return Memory(block, block.int_ptr, nbytes, partial(_free, self._pool_lock, block))
 

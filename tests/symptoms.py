@@ -343,14 +343,21 @@ def immediate_allocator(backend: gp.Backend) -> bool:
     return False
 
 
+TWO_HALVES = 2048
+"""Bytes of the buffers that two threads write."""
+
+
 def used_first_by_two(backend: gp.Backend, made: Callable[[], cl.Buffer], count: int) -> bool:
     """Whether every new buffer is right that two threads write for the first time at once, a half each, on queues of their own.
 
     Args:
         made: gives a buffer of `TWO_HALVES` bytes. count: of buffers.
+
+    Raises:
+        threading.BrokenBarrierError: one of the threads has failed, or hangs.
     """
     buffers: list[cl.Buffer] = []
-    meets = threading.Barrier(3)
+    meets = threading.Barrier(3, timeout=60)
 
     def writes(number: int) -> None:
         queue, half = cl.CommandQueue(backend.context, backend.queue.device), np.full(TWO_HALVES // 2, number, np.uint8)
@@ -370,10 +377,9 @@ def used_first_by_two(backend: gp.Backend, made: Callable[[], cl.Buffer], count:
         meets.wait()
         cl.enqueue_copy(backend.queue, found, buffers[-1], is_blocking=True)
         is_right &= np.array_equal(found, expected)
+    for thread in threads:
+        thread.join()
     return is_right
-
-
-TWO_HALVES = 2048
 
 
 @symptom("pocl-first-use")

@@ -123,7 +123,8 @@ QUIRKS: tuple[Quirk, ...] = (
         effect="workaround",
         where=("backends/opencl.py: pocl-first-use",),
         evidence="PoCL 3.0-rc2 (PyPI): two threads that write halves of a new buffer ended within 200 buffers, as a rule, in "
-        "pocl_create_command_struct, without a queue; 20,000 were right where the buffer had been migrated before, and on 3.1",
+        "pocl_create_command_struct, without a queue; 20,000 were right where the buffer had been migrated before, and on 3.1, "
+        "which by its source has a lock there; 1.8 has none either",
     ),
     Quirk(
         id="pocl-local-memory",
