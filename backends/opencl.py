@@ -164,7 +164,11 @@ class OpenCL(Backend):
             )
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", UserWarning)  # "expect non-deferred semantics": see _free below
-                self._pool = cl.tools.MemoryPool(cl.tools.DeferredAllocator(self.context))
+                self._pool = cl.tools.MemoryPool(
+                    cl.tools.ImmediateAllocator(self.queue)
+                    if "pocl-first-use" in self._quirks
+                    else cl.tools.DeferredAllocator(self.context)
+                )
 
     # Devices
 
@@ -198,17 +202,15 @@ class OpenCL(Backend):
 
     def _allocate(self, nbytes: int) -> Memory:
         with self.current(), self._pool_lock:
-            held = self._pool.held_blocks
             block = self._pool.allocate(nbytes)
-            if self._pool.held_blocks == held:  # a new one, which nobody has used
-                self._use_first(block.int_ptr)
         return Memory(block, block.int_ptr, nbytes, partial(_free, self._pool_lock, block))
 
-    def _use_first(self, handle: int) -> None:
-        """Has a buffer be used before two threads can do so at once, which a runtime may not bear (pocl-first-use)."""
+    def _use_first(self, foreign: cl.MemoryObjectHolder) -> None:
+        """Has another library's buffer be used before our own threads are two who do so at once (pocl-first-use)."""
         if "pocl-first-use" in self._quirks:
             with self.current(), self._pool_lock:
-                cl.enqueue_migrate_mem_objects(self.queue, [cast("cl.Buffer", cl.Buffer.from_int_ptr(handle))])
+                buffer = cast("cl.Buffer", cl.Buffer.from_int_ptr(foreign.int_ptr))  # what is of a pool is no cl.Buffer
+                cl.enqueue_migrate_mem_objects(self.queue, [buffer])
 
     def _wrap(self, foreign: Any, home: Any) -> DeviceArray | None:
         if not _is_array(foreign):
@@ -220,7 +222,7 @@ class OpenCL(Backend):
         buffer = foreign.base_data
         if not isinstance(buffer, cl.MemoryObjectHolder):
             raise ArrayError(f"this pyopencl array is in a {type(buffer).__name__}: only buffers are read in place")
-        self._use_first(buffer.int_ptr)
+        self._use_first(buffer)
         memory = Memory(buffer, buffer.int_ptr, buffer.size)
         memory.access.home = memory.access.writer = self.as_owner(foreign.queue if home is None else home)
         if foreign.events:
@@ -234,7 +236,7 @@ class OpenCL(Backend):
             raise ArrayError(f"buffer must be a pyopencl.Buffer; got {buffer!r}")
         if buffer.context != self.context:
             raise ArrayError(f"this buffer is in another context; make it in that of {self!r} (its .context)")
-        self._use_first(buffer.int_ptr)
+        self._use_first(buffer)
         return Memory(buffer, buffer.int_ptr, buffer.size, keeper=keeper)
 
     def _borrow(self, data: HostArray) -> Memory | None:
@@ -722,8 +724,9 @@ def _shared(address: int, nbytes: int) -> cl.SVM[Any]:
 
 
 # PyOpenCL does not say that its pool is thread-safe: a lock keeps threads apart, whoever drops the last reference. The pool's
-# allocator is the deferred one: the immediate one enqueues a write to new memory and does not wait for it, which crashes
-# (nvidia-immediate-allocator). The price is that a device that is out of memory says so at the first use of what was allocated.
+# allocator is the deferred one. The immediate one also uses new memory, and does not wait for that: NVIDIA's runtime crashes
+# (nvidia-immediate-allocator), and PoCL 3.0 needs it (pocl-first-use). The price of the deferred one is that a device that is
+# out of memory says so at the first use of what was allocated.
 
 
 def _free(lock: threading.RLock, block: Any) -> None:
