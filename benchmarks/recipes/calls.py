@@ -412,6 +412,19 @@ def host_operands(files: Files) -> Table:
     return Table(["A and B, or the result", *heads, "NumPy>"], rows)
 
 
+def first_use(files: Files) -> Table:
+    """docs/calls.md: what the host does for a call before new memory is used at once, and since, in µs."""
+    rows = []
+    for own, name in (CPUS | {"rusticl": "Rusticl 22.3"}).items():
+        pair = [files.results(f"xeon/calls/first-use-{when}-{own}.json") for when in ("before", "after")]
+        for arrays in ("device", "pyopencl"):
+            seconds = [one(results, arrays=arrays)["seconds"] for results in pair]
+            cells = (microseconds(each[result]["host"]["median"], 1) for result in ("out", "new") for each in seconds)
+            rows.append([name, arrays, *cells])
+    heads = (f"{result}, {when}>" for result in ("`out`", "new result") for when in ("before", "after"))
+    return Table(["runtime", "arrays", *heads], rows)
+
+
 def first_calls(files: Files) -> Table:
     """docs/startup.md: first calls of new kinds of products on a GPU, in seconds."""
     names = {"CUDA, H100": "h100/startup/first-cuda", "CUDA, H200": "h200/startup/first-cuda"}
@@ -487,6 +500,7 @@ RECIPES: dict[str, Recipe] = {
     "calls of generated products on the H200": generated_called,
     "a model on the H200": model,
     "calls of other host arrays": host_operands,
+    "calls where new memory is used at once": first_use,
     "first calls on a GPU": first_calls,
     "first calls by design": first_calls_by_design,
     "starts": starts,
